@@ -16,7 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PREFIX = "sqlagent."
-_PLACE = re.compile(r"[a-z]\w*(\.\w+)+(:\w+)?")  # "decoding.methods.plain:Plain"
+_PLACE = re.compile(r"[a-z]\w*(\.\w+)+(:\w+)?")  # "decoding.methods.baselines:Plain"
 
 
 class OnePackage(BuildHookInterface):  # type: ignore[type-arg]

@@ -16,11 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agent.assemble import LoadedModel, ModelChoice
-from agent.conversation.conversation import Answer, Conversation
-from agent.graph.toolbox import AgentOptions
+from agent.assemble import LoadedModel, ModelChoice, RemoteModel, any_model
+from agent.context import AgentOptions
+from agent.conversation import Answer, Conversation
 from agent.observe.audit import Trail, run_sql
-from agent.remote import RemoteModel, any_model
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result

@@ -61,7 +61,7 @@ class State(TypedDict):
     checked: str  # the same, repaired if necessary, waiting to be executed
     sql: str  # the accepted SQL: it ran, and `preview` shows its result
     attempts: list[Attempt]
-    judgement: dict[str, Any] | None  # `agent.graph.doubt.judge.Judgement` of the accepted SQL; None if none ran
+    judgement: dict[str, Any] | None  # `agent.nodes.assess.Judgement` of the accepted SQL; None if none ran
     preview: dict[str, Any] | None  # columns, first rows, row count and truncated flag
     steps: list[dict[str, Any]]  # `agent.observe.step_record.Step`
     answer: str

@@ -12,10 +12,9 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-from app.shared import exit_codes
-from app.shared.extensions import load_extensions
-from app.shared.terminal import streams
-from decoding.checkpoints.fetch.cache_folder import made_cache_root
+from app.shared import exit_codes, streams
+from app.shared.options import load_extensions
+from decoding.checkpoints.cache_folder import made_cache_root
 from decoding.errors import MissingPackage, told_what_is_missing
 from decoding.serving.processes import join, processes_wanted
 from sqlagent import __version__
@@ -28,28 +27,28 @@ COMMANDS = {
     "learn": "app.ask.learn:learn",
     "mcp": "app.serve.mcp:mcp",
     "serve": "app.serve.serve:serve",
-    "sql": "app.ask.sql:sql",
-    "schema": "app.ask.schema:schema",
-    "logs": "app.ask.logs:logs",
-    "ablate": "app.measure.ablate:ablate",
-    "doctor": "app.machine.doctor:doctor",
+    "sql": "app.ask.inspect:sql",
+    "schema": "app.ask.inspect:schema",
+    "logs": "app.ask.inspect:logs",
+    "ablate": "app.measure.evaluate:ablate",
+    "doctor": "app.doctor:doctor",
     "eval": "app.measure.evaluate:app",
     "bench": "app.measure.bench:app",
-    "models": "app.machine.models:app",
+    "models": "app.doctor:app",
     "train": "app.train.train:app",
     "data": "app.train.data:app",
 }
 GROUPS = {
     "eval": {
-        "conversation": "app.measure.evaluate_chats:conversation",
-        "file": "app.measure.evaluate_file:file",
-        "humaneval": "app.measure.evaluate_text:humaneval",
-        "gsm8k": "app.measure.evaluate_text:gsm8k",
-        "dialogues": "app.measure.evaluate_chats:dialogues",
+        "conversation": "app.measure.evaluate_others:conversation",
+        "file": "app.measure.evaluate_others:file",
+        "humaneval": "app.measure.evaluate_others:humaneval",
+        "gsm8k": "app.measure.evaluate_others:gsm8k",
+        "dialogues": "app.measure.evaluate_others:dialogues",
     },
     "bench": {
-        "cost": "app.measure.bench_cost:cost",
-        "kernels": "app.measure.bench_kernels:kernels",
+        "cost": "app.measure.bench:cost",
+        "kernels": "app.measure.bench:kernels",
     },
     "train": {"all": "app.train.train_all:train_all", "confidence": "app.train.train_confidence:confidence"},
     "data": {"linking": "app.measure.evaluate:linking"},

@@ -1,4 +1,4 @@
-"""Gumbel noise that is keyed by (seed, position, token), in numpy: the numbers of `kernels.philox`."""
+"""Gumbel noise that is keyed by (seed, position, token), in numpy: the numbers of `kernels.gpu.choice`."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _ROUNDS = 10
 
 
 def gumbel(seed: int, position: int | npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Standard Gumbel noise for each token id, fp32: `kernels.philox.gumbel` says how it is keyed. Both broadcast."""
+    """Standard Gumbel noise for each token id, fp32: `kernels.gpu.choice.gumbel` says how it is keyed. Both broadcast."""
     return gumbel_of(first_words(seed, position, tokens))
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.assistant import Assistant
-    from agent.conversation.conversation import Again, Answer, Conversation
-    from agent.graph.toolbox import AgentOptions
+    from agent.context import AgentOptions
+    from agent.conversation import Again, Answer, Conversation
     from tools.result import Limits, OpenError, QueryError, Result
 
 __all__ = [
@@ -24,11 +24,11 @@ __all__ = [
 ]  # fmt: skip
 
 _PLACES = {
-    "Again": "agent.conversation.conversation",
-    "AgentOptions": "agent.graph.toolbox",
-    "Answer": "agent.conversation.conversation",
+    "Again": "agent.conversation",
+    "AgentOptions": "agent.context",
+    "Answer": "agent.conversation",
     "Assistant": "agent.assistant",
-    "Conversation": "agent.conversation.conversation",
+    "Conversation": "agent.conversation",
     "Limits": "tools.result",
     "OpenError": "tools.result",
     "QueryError": "tools.result",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from decoding.checkpoints.fetch.cache_folder import cache_root
+from decoding.checkpoints.cache_folder import cache_root
 from tests.tools.databases.server.servers import Server, running
 
 if not torch.cuda.is_available():  # said before Triton is imported: its kernels then run on a processor

@@ -11,7 +11,7 @@ class Column:
     """One column; `type` is the engine's own word, `samples` at most three short distinct values as text.
 
     `choices`: the distinct values of a column that has few and short ones, as text; none where they were not looked up
-    (`tools.databases.reading.choices`).
+    (`tools.databases.choices`).
     `made_of`: the words of the expression that computes it; none for a column that is stored.
     """
 

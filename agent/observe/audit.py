@@ -16,7 +16,7 @@ from time import time
 
 from agent.observe.failures import FAILURE, with_traceback
 from agent.observe.telemetry import statement
-from decoding.checkpoints.fetch.cache_folder import private_file
+from decoding.checkpoints.cache_folder import private_file
 from tools.databases.database import Database
 from tools.result import Limits, QueryError, Result
 

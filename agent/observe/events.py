@@ -1,16 +1,36 @@
-"""What happens in a conversation, as typed records. Everything that shows a conversation, live or from a file, needs only
+"""What happens in a conversation, as typed records, and their form in `.jsonl` files.
+
+What happens in a conversation, as typed records. Everything that shows a conversation, live or from a file, needs only
 these.
 
-The graph's nodes emit them, and `Conversation.events` yields them. `agent.observe.event_json` converts them to lines of a
-file and back, and `agent.conversation.records` prepares them to be shown.
+The graph's nodes emit them, and `Conversation.events` yields them. `agent.observe.events` converts them to lines of a
+file and back, and `agent.conversation` prepares them to be shown.
+
+Checks the dicts and rounds inside events, so that code that shows them finds the fields that it expects.
+
+Converts cell values to JSON values, for records that leave the program.
+
+Converts events to lines of a `.jsonl` file and back. All such conversions happen here; no files are opened here.
+
+A line may come from a stranger's file, so the type of every field is checked before it becomes an event. What is read here
+can be shown without further checks.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from math import isfinite
+from typing import Annotated, Any
 
-from agent.observe.node_notes import Note
-from decoding.engine.records.rounds import Round
+from pydantic import Field, FiniteFloat, TypeAdapter
+from pydantic_core import from_json as parsed
+
+from agent.observe.node_table import Note
+from decoding.engine.draft import ROOT
+from decoding.engine.rounds import Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +96,7 @@ class Unclear:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A turn ends with an answer: `agent.conversation.conversation.Answer` as a dict. When shown or stored, it may hold fewer
+    """A turn ends with an answer: `agent.conversation.Answer` as a dict. When shown or stored, it may hold fewer
     rows than `row_count`."""
 
     answer: dict[str, Any]
@@ -123,3 +143,240 @@ class Measured:
 
 
 Event = Asked | Waiting | Started | Wrote | Finished | Noted | Unclear | Answered | Failed | Ran | Judged | Measured
+
+
+MOST_SEQUENCES = 1_000_000  # in a forward: more cannot be, and would not fit a float
+MOST_TOKENS = 10**12  # of a step, for the same reason
+_Count = Annotated[int, Field(le=MOST_TOKENS)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The fields of `agent.observe.step_record.Step`."""
+
+    name: str
+    wall_ms: FiniteFloat
+    plain_ms: FiniteFloat | None = None
+    plain_ms_source: str | None = None
+    decoder: str | None = None
+    prompt_tokens: _Count = 0
+    cached_tokens: _Count = 0
+    new_tokens: _Count = 0
+    target_forwards: _Count = 0
+    plain_forwards: _Count = 0
+    tokens_per_forward: FiniteFloat | None = None
+    forced_tokens: _Count = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Error:
+    """The fields of `tools.result.QueryError`, or of the error that the agent gives instead."""
+
+    kind: str
+    message: str
+    name: str | None = None
+    position: int | None = None
+    candidates: list[str] | None = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """The fields of `agent.state.Attempt`."""
+
+    sql: str
+    repaired: bool = False
+    error: _Error | None = None
+    row_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What `agent.presentation.shown.Shown.to_dict` gives."""
+
+    headings: list[str]
+    kinds: list[str]
+    rows: list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """The fields of `agent.nodes.assess.OtherReading`."""
+
+    sql: str
+    words: str = ""
+    confidence: FiniteFloat = 0.0
+    votes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The fields of `agent.conversation.Answer`."""
+
+    sql: str | None
+    error: _Error | None
+    question: str = ""
+    dialect: str = ""
+    columns: list[str] = field(default_factory=list)
+    rows: list[list[Any]] = field(default_factory=list)
+    truncated: bool = False
+    answer: str = ""
+    attempts: list[_Attempt] = field(default_factory=list)
+    steps: list[_Step] = field(default_factory=list)
+    total_ms: FiniteFloat = 0.0
+    plain_total_ms: FiniteFloat | None = None
+    continues: int | None = None
+    shown: _Shown | None = None
+    example: str | None = None
+    confidence: FiniteFloat | None = None
+    probably_wrong: bool = False
+    doubts: list[str] = field(default_factory=list)
+    alternatives: list[_Other] = field(default_factory=list)
+    votes: int = 0
+    features: dict[str, FiniteFloat] = field(default_factory=dict)
+
+
+_STEP, _ERROR, _ANSWER = TypeAdapter(_Step), TypeAdapter(_Error), TypeAdapter(_Answer)
+
+
+def check_step(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A step's record, with every field. Raises ValueError."""
+    return asdict(_STEP.validate_python(record))
+
+
+def check_error(error: Mapping[str, Any]) -> dict[str, Any]:
+    """A query's error, with every field. Raises ValueError."""
+    return asdict(_ERROR.validate_python(error))
+
+
+def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer, with every field. Raises ValueError."""
+    checked = _ANSWER.validate_python(answer)
+    check_rows(checked.columns, checked.rows)
+    if checked.shown:
+        check_rows(checked.shown.headings, [checked.shown.kinds, *checked.shown.rows])
+    return asdict(checked)
+
+
+def check_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Raise ValueError unless every row has a cell for every column."""
+    if any(len(row) != len(columns) for row in rows):
+        raise ValueError("a row has more or fewer cells than there are columns")
+
+
+def check_round(each: Round) -> None:
+    """Raise ValueError unless the round's draft is a tree and its figures are ones that can be drawn."""
+    nodes = range(len(each.draft_tokens))
+    is_tree = len(each.draft_parents) == len(nodes) and all(
+        ROOT <= parent < node for node, parent in enumerate(each.draft_parents)
+    )
+    if not is_tree or not all(node in nodes for node in each.accepted):
+        raise ValueError("the draft of a round is no tree")
+    if not each.committed or not 0 <= each.free_to_plain <= len(each.committed):
+        raise ValueError("a round commits a token at least")
+    if not 1 <= each.prompts <= each.batch <= MOST_SEQUENCES:
+        raise ValueError("a forward is shared by one sequence at least, and not by that many")
+    if not all(map(isfinite, (each.draft_ms, each.target_ms, each.verify_ms, *(each.log_probs or ())))):
+        raise ValueError("a time or a probability of a round is no number")
+
+
+def plain_rows(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """The rows with cells that are None, Booleans, numbers or text."""
+    return [[plain_value(cell) for cell in row] for row in rows]
+
+
+def exact_value(value: Any) -> Any:
+    """The value as JSON can say it exactly: numbers as numbers, what is not finite as null, times in ISO's form, bytes in
+    hexadecimal digits; lists and dicts item by item.
+
+    >>> exact_value([Decimal("1.50"), float("nan"), b"ab"])
+    [1.5, None, '6162']
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return _exact_decimal(value)
+    if isinstance(value, Mapping):
+        return {str(key): exact_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [exact_value(item) for item in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return plain_value(value)
+
+
+def _exact_decimal(value: Decimal) -> int | float | str | None:
+    """A number where JSON's readers get the same one, otherwise its digits as text."""
+    if not value.is_finite():
+        return None
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
+
+
+def plain_value(cell: Any) -> Any:
+    """Numbers stay numbers where JSON can hold them; everything else becomes text."""
+    if isinstance(cell, float | Decimal):
+        value = float(cell)
+        return value if math.isfinite(value) else None
+    if cell is None or isinstance(cell, bool | str):
+        return cell
+    if isinstance(cell, int):
+        return cell if abs(cell) < 2**53 else str(cell)  # larger integers are inexact in JavaScript
+    if isinstance(cell, date | datetime | time):
+        return cell.isoformat(" ") if isinstance(cell, datetime) else cell.isoformat()
+    if isinstance(cell, bytes | bytearray):
+        return f"({len(cell):,} bytes)"
+    return str(cell)
+
+
+_KINDS: dict[str, TypeAdapter[Any]] = {kind.__name__.lower(): TypeAdapter(kind) for kind in Event.__args__}
+
+
+class EventError(ValueError):
+    """A line is not an event; the message says why."""
+
+
+def to_json(event: Event) -> str:
+    """The event as one line."""
+    body = {"event": type(event).__name__.lower()} | asdict(event)
+    return json.dumps(body, ensure_ascii=False, default=str)
+
+
+def from_json(line: str) -> Event:
+    """The event in a line. Raises EventError."""
+    try:
+        body = parsed(line)
+        event: Event = _KINDS[body.pop("event")].validate_python(body)
+        return _checked(event)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise EventError(f"not an event of a conversation: {line[:60]!r} ({type(error).__name__})") from error
+
+
+def read_events(lines: Iterator[str]) -> Iterator[Event]:
+    """The events in lines that this program stored; damaged lines are left out."""
+    for line in lines:
+        try:
+            yield from_json(line)
+        except EventError:
+            continue
+
+
+def _checked(event: Event) -> Event:
+    """The event, after checking the parts that its type leaves open. Raises ValueError."""
+    match event:
+        case Finished():
+            return replace(event, record=check_step(event.record))
+        case Answered():
+            return replace(event, answer=check_answer(event.answer))
+        case Measured() if not isfinite(event.plain_ms):
+            raise ValueError("a time that is no number")
+        case Ran():
+            check_rows(event.columns, event.rows)
+            return replace(event, error=event.error and check_error(event.error))
+        case Wrote():
+            for each in event.rounds:
+                check_round(each)
+    return event

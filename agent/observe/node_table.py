@@ -1,24 +1,84 @@
-"""The nodes of the graph: for each, the function that runs and what people read about it. Imports none of the functions.
+"""The nodes of the graph, and what people read about them.
+
+Describes what the nodes of the graph used and found, in words for people, from their updates of the state.
+
+`agent.observe.node_table` says which function belongs to which node.
+
+The nodes of the graph: for each, the function that runs and what people read about it. Imports none of the functions.
 
 A node of the project is a function in `agent/graph/` and a line in `NODES`; an extension adds a node with
 `register_node`. The graph, the titles of steps on page and terminal, the notes below them and the options follow from
 this table.
+
+What each step of an answer does, in words for people.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.observe.node_notes import (
-    Note,
-    check_notes,
-    clarify_notes,
-    execute_notes,
-    link_notes,
-    plan_notes,
-    relate_notes,
-    written_notes,
-)
+MOST_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A labelled text; `language` is its name for syntax highlighting, or empty."""
+
+    label: str
+    text: str
+    language: str = ""
+
+
+def link_notes(update: Mapping[str, Any]) -> list[Note]:
+    links = [_name(link) for link in update.get("links", [])]
+    values = [f"{_name(value)} = {value['value']!r}" for value in update.get("values", [])]
+    return [Note("tables and columns that the question may mean", _lines(links)), Note("values found", _lines(values))]
+
+
+def relate_notes(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("read as", str(update.get("resolved", "")))]
+
+
+def clarify_notes(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("the question may mean", _lines(list(update.get("unclear", {}))))]
+
+
+def plan_notes(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("plan", str(update.get("plan", "")))]
+
+
+def written_notes(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("SQL", str(update.get("candidate", "")), "sql"), *_trouble(update)]
+
+
+def check_notes(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("SQL that will run", str(update.get("checked", "")), "sql"), *_trouble(update)]
+
+
+def execute_notes(update: Mapping[str, Any]) -> list[Note]:
+    preview = update.get("preview")
+    ran = update["attempts"][-1]["sql"] if update.get("attempts") else ""
+    rows = f"{preview['row_count']:,} rows: {', '.join(preview['columns'])}" if preview else ""
+    return [Note("ran", ran, "sql"), Note("result", rows), *_trouble(update)]
+
+
+def _trouble(update: Mapping[str, Any]) -> list[Note]:
+    error = update["attempts"][-1]["error"] if update.get("attempts") else None
+    if not error:
+        return []
+    candidates = ", ".join(error.get("candidates") or ())
+    return [Note("error", error["message"]), Note("there is", candidates)]
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    return f"{found['table']}.{found['column']}" if found.get("column") else str(found["table"])
+
+
+def _lines(texts: list[str]) -> str:
+    unique = list(dict.fromkeys(texts))
+    more = [f"and {len(unique) - MOST_LINES} more"] if len(unique) > MOST_LINES else []
+    return "\n".join([*unique[:MOST_LINES], *more])
+
 
 Notes = Callable[[Mapping[str, Any]], list[Note]]
 """A node's update of the state -> the notes that people read about it."""
@@ -59,7 +119,7 @@ NODES: dict[str, Node] = {
     "execute": Node(f"{_NODES}.answer:execute", "Running the query", execute_notes),
     "refine": Node(f"{_NODES}.write:refine", "Correcting the SQL", written_notes),
     "vary": Node(f"{_NODES}.follow_ups:vary", "Looking for another query", check_notes),
-    "doubt": Node("agent.graph.doubt.doubt_node:doubt", "Looking for other readings"),
+    "doubt": Node("agent.nodes.assess:doubt", "Looking for other readings"),
     "answer": Node(f"{_NODES}.answer:answer", "Answering"),
 }
 
@@ -89,3 +149,20 @@ def check_option(name: str, option: str) -> None:
     have = [f"{node}.{each}" for node, known in NODES.items() for each in known.options]
     if f"{name}.{option}" not in have:
         raise UnknownNode(f"no node has the option {name}.{option}; there is: {', '.join(have) or 'none'}")
+
+
+_WITHIN_NODES = {
+    "choose": "Choosing a reading",
+    "verify": "Comparing the readings",
+}
+
+
+def step_title(step: str) -> str:
+    """The title of a step; for a step without one, its name written like the beginning of a sentence.
+
+    >>> step_title("generate"), step_title("read_samples")
+    ('Writing SQL', 'Read samples')
+    """
+    if step in NODES:
+        return NODES[step].title
+    return _WITHIN_NODES.get(step, step.replace("_", " ").capitalize())

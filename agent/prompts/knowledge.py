@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.prompts.slots import example_text
-from tools.databases.reading.annotations import Annotations, Relation
+from tools.databases.annotations import Annotations, Relation
 from tools.linking.word_forms import STOP_WORDS, split, stem, word_set
 from tools.schema import ColumnRef
 

@@ -1,11 +1,17 @@
-"""The slots that a prompt is made from, the same for both profiles and for training data. Any slot may be empty."""
+"""The slots that a prompt is made from, and one schema in several orders.
 
+The slots that a prompt is made from, the same for both profiles and for training data. Any slot may be empty.
+
+One schema in several orders. A model's mistakes depend on the order in which tables and columns are shown to it.
+"""
+
+import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
-from tools.schema import Schema
+from tools.schema import Schema, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +70,28 @@ def one_line(text: str, limit: int = 400) -> str:
 def unmarked(text: str) -> str:
     """Text without anything that a tokenizer reads as a marker."""
     return _MARKERS.sub(lambda found: f"{found[0]} ", text.replace("<|", "< |"))
+
+
+def in_order(schema: Schema, number: int) -> Schema:
+    """The schema in its own order (0), with the tables reversed (1), or with tables and columns shuffled, always alike for a
+    number. Keys keep their places.
+
+    >>> from tools.schema import Column
+    >>> schema = Schema((Table("a", (Column("x", "int"),)), Table("b", (Column("y", "int"),))), "sqlite")
+    >>> [table.name for table in in_order(schema, 1).tables]
+    ['b', 'a']
+    """
+    if number < 2:
+        return schema if number == 0 else replace(schema, tables=schema.tables[::-1])
+    draw = random.Random(number)
+    tables = list(schema.tables)
+    draw.shuffle(tables)
+    return replace(schema, tables=tuple(_shuffled(table, draw) for table in tables))
+
+
+def _shuffled(table: Table, draw: random.Random) -> Table:
+    referring = {name for key in table.foreign_keys for name in key.columns}
+    moving = [column for column in table.columns if not column.primary_key and column.name not in referring]
+    order = iter(draw.sample(moving, len(moving)))
+    kept = {id(column) for column in table.columns} - {id(column) for column in moving}
+    return replace(table, columns=tuple(each if id(each) in kept else next(order) for each in table.columns))

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.ask.chat_commands import ChatCommands, Leave
-from app.ask.export_answer import export_answer
-from app.ask.kept_conversations import kept_conversations
+from app.ask.chat_commands import ChatCommands, Leave, kept_conversations
+from app.ask.inspect import export_answer
 from app.ask.spare_tracing import spare_tracing
-from app.shared import audit_trail, exit_codes, options, output
-from app.shared.machine_turn import MachineTurn
+from app.shared import databases as audit_trail
+from app.shared import exit_codes, options, output, streams
 from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, Asking, DatabaseOptions, Decoding, Query, spread
-from app.shared.terminal import streams
+from app.shared.process import MachineTurn
 
 if TYPE_CHECKING:
-    from agent.conversation.conversation import Conversation
-    from agent.graph.toolbox import AgentOptions
+    from agent.context import AgentOptions
+    from agent.conversation import Conversation
     from tools.result import Limits
+
 
 DEFAULT_QUESTION = "What is the average list price of the albums?"
 Clarify = Annotated[
@@ -69,7 +69,7 @@ def ask(
     if as_json:
         output.print_json(answer)
     elif sql_only and answer["sql"]:
-        from tools.sql.pretty_sql import pretty_sql
+        from tools.sql.rendering import pretty_sql
 
         streams.exact()
         print(output.for_stdout(pretty_sql(answer["sql"], answer["dialect"], over_lines=sys.stdout.isatty())))
@@ -184,7 +184,7 @@ def follow(turn: MachineTurn, conversation: "Conversation", question: str, evide
     It takes the machine's turn, and keeps it with the answer; while a person chooses a meaning, others may have it.
     """
     from agent.observe.events import Answered, Started, Unclear
-    from agent.observe.step_titles import step_title
+    from agent.observe.node_table import step_title
 
     answer: dict[str, Any] = {}
     meanings: Mapping[str, str] = {}
@@ -243,8 +243,8 @@ def _talking(
         turn.take()
         database.prepare()
         spare_tracing()
-        from agent.conversation.conversation import Conversation
-        from agent.remote import any_model
+        from agent.assemble import any_model
+        from agent.conversation import Conversation
 
         toolbox = any_model(replace(decoding.choice(), keep_prompts=source.is_kept)).toolbox(
             database, agent_options(), limits

@@ -1,5 +1,11 @@
-"""What `sqlagent chat` takes besides questions: commands with a slash, and words with which people leave or look around."""
+"""What `sqlagent chat` takes besides questions, and the conversations that it keeps.
 
+Keeps the conversations of `sqlagent chat` on disk, so that they survive a restart.
+
+What `sqlagent chat` takes besides questions: commands with a slash, and words with which people leave or look around.
+"""
+
+import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -7,12 +13,40 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.ask.export_answer import export_answer
-from app.ask.schema import looks_around, print_schema
-from app.shared import output
+from app.ask.inspect import export_answer, looks_around, print_schema
+from app.shared import exit_codes, output
 
 if TYPE_CHECKING:
-    from agent.conversation.conversation import Conversation
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    from agent.conversation import Conversation
+
+
+def kept_conversations(thread: str | None) -> "SqliteSaver":
+    """A SQLite file in the user's cache, which only this user can read.
+
+    If it cannot be used, a line on stderr says so, and the conversation is kept until the program ends; if an earlier one was
+    to be continued (`thread`), the program ends instead.
+    """
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    from decoding.checkpoints.cache_folder import cache_root, private_file
+
+    path = cache_root() / "conversations.sqlite"
+    try:
+        connection = sqlite3.connect(private_file(path), check_same_thread=False)
+        connection.execute("BEGIN IMMEDIATE")  # fails now if the file is read-only
+        connection.rollback()
+        saver = SqliteSaver(connection)
+        saver.setup()
+        return saver
+    except (OSError, sqlite3.Error) as error:
+        trouble = f"{path} cannot be used ({error}): make it writable, or move it away if it is damaged"
+        if thread is not None:
+            raise exit_codes.fail(trouble, exit_codes.USAGE) from error
+        output.report(f"sqlagent: this conversation is not kept, {trouble}")
+        return SqliteSaver(sqlite3.connect(":memory:", check_same_thread=False))
+
 
 HELP = """/help            this list
 /sql             the SQL of the last answer; /sql SELECT ... runs one
@@ -96,7 +130,7 @@ class ChatCommands:
                 f"choose a reading from 1 to {len(others)}" if others else "there is no other reading to choose"
             )
             return
-        from agent.conversation.conversation import Again
+        from agent.conversation import Again
 
         again = Again(chosen=others[int(number) - 1]["sql"])
         question = self.answer["question"]
@@ -111,7 +145,7 @@ class ChatCommands:
         output.report(f"forgotten: {question}" if question else "there is nothing to forget")
 
     def _like(self, _: str) -> None:
-        from agent.conversation.liked_answers import add_examples
+        from agent.archive import add_examples
         from agent.prompts.knowledge import KnowledgeError
 
         if not (self.answer and self.answer["sql"]):

@@ -18,10 +18,9 @@ Opened = Annotated[
 def learn(folder: Folder, chats: Chats = None, source: Opened = None) -> None:
     """Add the liked question-SQL pairs of the web chat to a folder's examples."""
     with exit_codes.plain_errors():
-        from agent.conversation.archive import Archive
-        from agent.conversation.liked_answers import learn
+        from agent.archive import Archive, learn
         from agent.prompts.knowledge import read_knowledge
-        from decoding.checkpoints.fetch.cache_folder import cache_root
+        from decoding.checkpoints.cache_folder import cache_root
         from ui.session.session import EXAMPLE
 
         path = chats or cache_root() / "chats.sqlite"

@@ -1,8 +1,15 @@
-"""`sqlagent bench`: measures how fast decoding is, method by method, and shows its iterations."""
+"""`sqlagent bench`: measures how fast decoding is.
+
+`sqlagent bench`: measures how fast decoding is, method by method, and shows its iterations.
+
+`sqlagent bench cost`: measures how decoding's cost grows with context, draft, batch and schema.
+
+`sqlagent bench kernels`: times the GPU's kernels and forwards against their references and the machine's limits.
+"""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +21,8 @@ from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, s
 
 if TYPE_CHECKING:
     from eval.datasets.official import Example
-    from eval.speed.replay.methods import MethodSpec
+    from eval.speed.replay import MethodSpec
+
 
 app = typer.Typer()
 
@@ -69,8 +77,8 @@ def bench(
     if out is None or (data is None) == (not prompts):
         raise typer.BadParameter("the comparison needs --out, and --data or --prompts", ctx)
     from decoding.serving.text_decoder import Settings
+    from eval.datasets.official import read_text_prompts
     from eval.datasets.registry import load_dataset
-    from eval.datasets.text_prompts import read_text_prompts
     from eval.speed.side_by_side.run import benchmark
 
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
@@ -140,11 +148,9 @@ def trajectory(
         database = source.open()
         try:
             from agent.assemble import load_model
-            from agent.conversation.conversation import Conversation
+            from agent.conversation import Conversation
             from eval.speed.agent_calls import recording
-            from eval.speed.trajectory.figure import write_figure
-            from eval.speed.trajectory.terminal import print_trajectory
-            from eval.speed.trajectory.trajectory import of_calls
+            from eval.speed.trajectory import of_calls, print_trajectory, write_figure
 
             loaded, recorder = recording(load_model(choice))
             toolbox = loaded.toolbox(database, asking.agent_options(second_look=False), Query().limits())
@@ -227,8 +233,8 @@ def methods(
 
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
         from decoding.methods.registry import load_method
-        from eval.speed.replay.methods import DEFAULT_METHODS, PLAIN, Study, extra_parameters, run_methods
-        from eval.speed.replay.table import markdown, to_dict
+        from eval.speed.replay import DEFAULT_METHODS, PLAIN, Study, extra_parameters, run_methods
+        from eval.speed.replay_table import markdown, to_dict
 
         compared = method_specs(method or DEFAULT_METHODS, decoding)
         named = dict(_checkpoint(text) for text in checkpoint or [decoding.adapter])
@@ -267,7 +273,7 @@ def method_specs(named: Sequence[str], decoding: Decoding) -> "list[MethodSpec]"
 def method_spec(text: str) -> "MethodSpec":
     """A method with options from "name:option=value,option=value". Raises UnknownMethod."""
     from decoding.methods.registry import load_method
-    from eval.speed.replay.methods import MethodSpec
+    from eval.speed.replay import MethodSpec
 
     name, _, rest = text.partition(":")
     given = options.decoder_options([pair for pair in rest.split(",") if pair])
@@ -287,3 +293,73 @@ def machine() -> dict[str, Any]:
 def write_summary(folder: Path, summary: dict[str, Any], table: str) -> None:
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     (folder / "table.md").write_text(table, encoding="utf-8")
+
+
+@spread
+def cost(
+    out: options.Out,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Forwards per size; the median counts.")] = 5,
+    decoding: Decoding = Decoding(),
+    with_torch: Annotated[
+        bool, typer.Option("--with-torch", help="Time the rows on torch's operators as well, in turn with the default.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Time forwards by context, draft size, rows and batch size, and questions by schema size.
+
+    Writes cost.json and cost.svg to `out`; the last line on stdout is everything as JSON.
+    """
+    with exit_codes.plain_errors():
+        from agent.assemble import load_model
+        from eval.speed.cost import measure_cost, write
+
+        choice = decoding.choice()
+        out.mkdir(parents=True, exist_ok=True)
+        with output.stderr.status("loading the model") as status:
+            loaded = load_model(choice)
+            other = {"torch": load_model(replace(choice, target="fast")).decoder.target} if with_torch else {}
+            points = measure_cost(loaded, out, repeats, status.update, other)
+        write(points, out)
+        if not as_json:
+            shown = [
+                [p.varied, p.size, f"{p.ms:.1f}", ", ".join(f"{name} {value:.4g}" for name, value in p.detail.items())]
+                for p in points
+            ]
+            output.print_table(["varied", "size", "ms", "beside"], shown)
+        output.print_json({"model": choice.model, "points": [asdict(p) for p in points]} | machine())
+
+
+def kernels(
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Also write the results here, as JSON.", dir_okay=False)
+    ] = None,
+    models: Annotated[
+        str, typer.Option("--models", help="Model sizes to time, separated by commas; 'none' for none.")
+    ] = "all",
+    as_json: options.Json = False,
+) -> None:
+    """Time every GPU kernel against its reference and its floor, and forwards of 135M, 7B and 8B models with random weights.
+
+    Needs a CUDA GPU with 20 GB for the 8B model. The last line on stdout is the results as JSON.
+    """
+    with exit_codes.plain_errors():
+        from eval.speed.gpu_kernels import require_gpu
+        from eval.speed.gpu_targets import chosen_models, run
+
+        require_gpu()
+        with output.stderr.status("measuring the machine") as status:
+            results = run(chosen_models(models), status.update)
+    if not as_json:
+        for part in ("kernels", "forwards"):
+            _print_table(results[part])
+    if out:
+        import json
+
+        out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    output.print_json(results)
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    if rows:
+        shown = [[f"{cell:.3g}" if isinstance(cell, float) else cell for cell in row.values()] for row in rows]
+        output.print_table(list(rows[0]), shown)

@@ -1,6 +1,10 @@
-"""`sqlagent eval DATASET` and `sqlagent data linking`: measure accuracy and write it to files.
+"""`sqlagent eval DATASET`, `sqlagent ablate` and `sqlagent data linking`.
+
+`sqlagent eval DATASET` and `sqlagent data linking`: measure accuracy and write it to files.
 
 `evaluate_chats` measures whole conversations.
+
+`sqlagent ablate DATASET`: measures what each part of the agent adds.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +19,13 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from app.shared import exit_codes, options, output
-from app.shared.extensions import load_extensions
 from app.shared.option_groups import Asking, Decoding, fixed, spread
-from eval.datasets.table import DATASETS
+from app.shared.options import load_extensions
+from eval.datasets.registry import DATASETS
 
 if TYPE_CHECKING:
-    from eval.predict.agent_predict import AgentPredict
+    from eval.accuracy.predict import AgentPredict
+
 
 AnyData = Annotated[
     Path,
@@ -91,10 +96,10 @@ def evaluate(
     ] = False,
 ) -> None:
     """Measure accuracy by a data set's own rules. The last line on stdout is the summary as JSON."""
-    from eval.accuracy.gold_check import check_gold
+    from eval.accuracy.harness import check_gold
+    from eval.accuracy.predict import ray_predict
     from eval.accuracy.run import evaluate as run_evaluation
     from eval.datasets.registry import dataset_named, load_dataset
-    from eval.predict.ray_predict import ray_predict
 
     without = _rules(without_rules)
     with exit_codes.plain_errors():
@@ -162,7 +167,7 @@ def _predictor(
     without_rules: tuple[str, ...],
 ) -> "AgentPredict":
     from agent.assemble import load_model
-    from eval.predict.agent_predict import AgentPredict
+    from eval.accuracy.predict import AgentPredict
     from tools.result import Limits
 
     load_extensions()  # a cluster's worker has not loaded them yet
@@ -198,8 +203,8 @@ def linking(
 
     Without --budget, it measures the agent's own and smaller ones. The last line on stdout is the table as JSON.
     """
-    from agent.graph.toolbox import AgentOptions
-    from eval.accuracy.linking_recall import CASES, measure
+    from agent.context import AgentOptions
+    from eval.accuracy.harness import CASES, measure
 
     rows = []
     with exit_codes.plain_errors(), output.stderr.status("linking") as status:
@@ -211,3 +216,70 @@ def linking(
             ]
     output.print_table(list(rows[0]), [list(row.values()) for row in rows])
     output.print_json(rows)
+
+
+Rows = Annotated[
+    str,
+    typer.Option(
+        "--rows",
+        help="Rows to measure, separated by commas. parts: from the bare base model to the default agent, one part more "
+        "in each row, and all rewrite rules in one; rules: the same with a row for each rule; "
+        "without: the default agent without one of its rules, compared with the default agent.",
+    ),
+]
+
+
+@spread
+def ablate(
+    dataset: Annotated[str, typer.Argument(help="A data set, as `sqlagent eval --help` lists them.")],
+    data: AnyData,
+    out: options.Out,
+    engine: Annotated[
+        Literal["sqlite", "duckdb"], typer.Option("--engine", help="Engine that runs the SQL.")
+    ] = "sqlite",
+    limit: QuestionLimit = None,
+    sample: Sample = None,
+    db_id: OneDatabase = None,
+    rows: Rows = "parts,without",
+    at_once: AtOnce = 1,
+    decoding: Decoding = Decoding(),
+    timeout: options.Timeout = 30.0,
+) -> None:
+    """Measure what each part of the agent is worth. Every row asks the same questions and has the paired difference to another
+    row. Rows share the model's replies, so they have no times. The last line on stdout is the table as JSON.
+    """
+    kinds = _kinds(rows)
+    from agent.assemble import load_model
+    from eval.accuracy.ablation import Questions, ablate, markdown, stages
+    from eval.datasets.registry import dataset_named, load_dataset
+
+    with exit_codes.plain_errors():
+        examples = load_dataset(dataset, data, limit=limit, sample=sample, db=db_id)
+        found = dataset_named(dataset)
+        measured = list(
+            ablate(
+                Questions(examples, dataset, found.rules, found.tables_file(data), engine),
+                decoding.choice(),
+                load_model,
+                stages(decoding.adapter, Asking().agent_options(), kinds),
+                out,
+                timeout_s=timeout,
+                at_once=at_once,
+                say=lambda text: output.stderr.print(text, style="dim"),
+            )
+        )
+        table = markdown(measured)
+        (Path(out) / "table.md").write_text(table + "\n", encoding="utf-8")
+    print(table)
+    output.print_json([asdict(row) for row in measured])
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    """The kinds of rows in a comma-separated text. Raises BadParameter for an unknown one."""
+    from eval.accuracy.ablation import KINDS
+
+    wanted = options.names(text)
+    unknown = [name for name in wanted if name not in KINDS]
+    if unknown or not wanted:
+        raise typer.BadParameter(f"--rows: {', '.join(unknown) or 'nothing'} is none of {', '.join(KINDS)}")
+    return wanted

@@ -31,8 +31,7 @@ AllowHost = Annotated[
 def behind_doors(app: App, api_key: str | None, host: str, allow_host: Sequence[str] = ()) -> App:
     """`app` for callers who name this machine, `host` or a name in `allow_host`, who are no page of another site, who send the
     key, and who send JSON."""
-    from ui.doors.headers import SafeHeaders
-    from ui.doors.hosts import trusted
+    from ui.http.middleware import SafeHeaders, trusted
 
     return SafeHeaders(trusted(guarded(json_only(app), api_key), host, allow_host))
 
@@ -81,7 +80,7 @@ def listen(app: App, host: str, port: int, path: str, api_key: str | None) -> No
     import uvicorn
 
     from app.shared import exit_codes
-    from ui.doors.hosts import LOOPBACK
+    from ui.http.middleware import LOOPBACK
 
     config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, proxy_headers=False)
     try:

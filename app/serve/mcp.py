@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.serve.conversations import Conversations
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen
-from app.shared import audit_trail, exit_codes, options
+from app.serve.questions import Conversations
+from app.shared import databases as audit_trail
+from app.shared import exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 from sqlagent import __version__
 
@@ -61,7 +62,7 @@ def http_app(server: "MCPServer", api_key: str | None, host: str, allow_host: Se
     """The server over streamable HTTP. Its own checks of Host and Origin are off: the doors before it have them."""
     from mcp.server.transport_security import TransportSecuritySettings
 
-    from ui.doors.bodies import WholeBody
+    from ui.http.middleware import WholeBody
 
     doors_are_ours = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = server.streamable_http_app(transport_security=doors_are_ours)
@@ -74,9 +75,9 @@ def server_of(assistant: "Assistant") -> "MCPServer":
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
 
-    from agent.conversation.json_values import plain_rows
+    from agent.observe.events import plain_rows
     from tools.result import QueryError
-    from tools.sql.create_table import create_table
+    from tools.sql.rendering import create_table
 
     conversations = Conversations(assistant)
     server: MCPServer = MCPServer("sqlagent", version=__version__, instructions=_INSTRUCTIONS)

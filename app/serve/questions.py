@@ -1,14 +1,18 @@
-"""`/ask` of `sqlagent serve --db`: a question in, the answer out as JSON, or event by event as it is made."""
+"""`/ask` of `sqlagent serve --db`, and the conversations of those who ask a server.
+
+Keeps the conversations of those who ask a server, by names that nobody guesses.
+
+`/ask` of `sqlagent serve --db`: a question in, the answer out as JSON, or event by event as it is made.
+"""
 
 import queue
 from collections.abc import AsyncIterator, Iterator
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.serve.chat_request import BadRequest
-from app.serve.conversations import Conversations
+from app.serve.chat_completions import BadRequest
 from app.shared import exit_codes
 
 if TYPE_CHECKING:
@@ -17,8 +21,36 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from agent.assistant import Assistant
-    from agent.conversation.conversation import Conversation
+    from agent.conversation import Conversation
     from agent.observe.events import Event
+
+
+MOST_CONVERSATIONS = 64
+
+
+class Conversations:
+    """The newest conversations of this server, by names that nobody guesses."""
+
+    def __init__(self, assistant: "Assistant") -> None:
+        self._assistant, self._lock = assistant, Lock()
+        self._known: dict[str, Conversation] = {}
+
+    def begin(self) -> "Conversation":
+        """A new conversation; the oldest is forgotten where there are too many."""
+        talk = self._assistant.conversation()
+        with self._lock:
+            self._known[talk.thread] = talk
+            while len(self._known) > MOST_CONVERSATIONS:
+                del self._known[next(iter(self._known))]
+        return talk
+
+    def find(self, name: str) -> "Conversation | None":
+        """A conversation, which becomes the newest by that; None where there is none of that name."""
+        with self._lock:
+            if name in self._known:
+                self._known[name] = self._known.pop(name)
+            return self._known.get(name)
+
 
 ASK = "/ask"
 LONGEST_QUESTION = 10_000  # characters
@@ -91,8 +123,7 @@ class _Running:
 
     def answer(self) -> dict[str, Any]:
         """The answer as `sqlagent ask --json` prints it, or an error."""
-        from agent.conversation.json_values import exact_value
-        from agent.observe.events import Answered, Failed
+        from agent.observe.events import Answered, Failed, exact_value
 
         found: dict[str, Any] = {"error": {"kind": "other", "message": "stopped"}}
         for event in self._all():
@@ -108,7 +139,7 @@ class _Running:
 
         from starlette.concurrency import run_in_threadpool
 
-        from agent.observe.event_json import to_json
+        from agent.observe.events import to_json
 
         events, ended = self._all(), False
         try:
@@ -125,7 +156,7 @@ class _Running:
             yield event
 
     def _run(self) -> None:
-        from agent.conversation.records import records
+        from agent.conversation import records
         from agent.observe.events import Failed
         from decoding.serving.model_queue import Stopped
 

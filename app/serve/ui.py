@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.machine import doctor
+from app import doctor
 from app.serve.listening import AllowHost
-from app.shared import audit_trail, exit_codes, options
+from app.shared import databases as audit_trail
+from app.shared import exit_codes, options
 from app.shared.option_groups import DatabaseOptions, Decoding, spread
 from app.shared.options import Chats
 from decoding.errors import pip_install
 
 if TYPE_CHECKING:
-    from agent.conversation.archive import Archive
+    from agent.archive import Archive
     from ui.page.serve import Serving
     from ui.session.services import GuestRules
     from ui.session.workspace import Workspace
@@ -116,9 +117,9 @@ def _workspace(
 
 def _archive(chats: Path | None, most_mb: int) -> "Archive":
     """In the file that is named, which must be usable; else in the cache, or until the program ends where that is not."""
-    from agent.conversation.archive import Archive
-    from decoding.checkpoints.fetch.cache_folder import cache_root
-    from tools.processes.temporary_folders import spill_folder
+    from agent.archive import Archive
+    from decoding.checkpoints.cache_folder import cache_root
+    from tools.processes import spill_folder
 
     path = chats or cache_root() / "chats.sqlite"
     try:
@@ -133,7 +134,7 @@ def _archive(chats: Path | None, most_mb: int) -> "Archive":
 
 def _rules(serving: "Serving", allow_open: bool | None, upload_mb: int, chats_mb: int) -> "GuestRules":
     """Unless it was said, only who sits at this machine may open databases by URL and load other models."""
-    from ui.doors.hosts import LOOPBACK
+    from ui.http.middleware import LOOPBACK
     from ui.session.services import GuestRules
 
     alone = serving.host in LOOPBACK and not serving.hosts
@@ -145,7 +146,7 @@ def _serving(
     host: str, port: int | None, hosts: Sequence[str], auth: Path | None, token: bool, queue: int
 ) -> "Serving":
     """Raises typer.Exit where nothing would keep strangers out."""
-    from ui.doors.hosts import LOOPBACK
+    from ui.http.middleware import LOOPBACK
     from ui.page.serve import Serving
 
     if not token and not auth and (host not in LOOPBACK or hosts):
@@ -158,8 +159,8 @@ def _serving(
 
 def _token(alone: bool) -> str:
     """Where this machine alone is served, the one of the last start: an open page and a bookmark go on."""
-    from decoding.checkpoints.fetch.cache_folder import cache_root
-    from ui.doors.entrance import kept_token
+    from decoding.checkpoints.cache_folder import cache_root
+    from ui.http.entrance import kept_token
 
     return kept_token(cache_root()) if alone else token_urlsafe(24)
 

@@ -1,16 +1,72 @@
-"""Opens the database that a command names."""
+"""Opens the database that a command names, and the audit log of what it asks.
 
+Finds and opens the audit log, and makes the trail of what a command's user does.
+
+Opens the database that a command names.
+"""
+
+import getpass
 import glob
 import os
+import sqlite3
+import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.shared import output
 
 if TYPE_CHECKING:
+    from agent.observe.audit import AuditLog, Trail
     from tools.databases.database import Database
+
+
+OFF = "off"
+
+
+def log_path() -> Path | None:
+    """`$SQLAGENT_LOG`, otherwise `log.sqlite` in the cache folder; None if the log is switched off."""
+    from decoding.checkpoints.cache_folder import cache_root
+
+    named = os.environ.get("SQLAGENT_LOG")
+    if named == OFF:
+        return None
+    return Path(named).expanduser() if named else cache_root() / "log.sqlite"
+
+
+def open_log() -> "AuditLog | None":
+    """The log; None, with a line on stderr, if it cannot be opened, so that questions are answered all the same."""
+    from agent.observe.audit import AuditLog
+
+    path = log_path()
+    if path is None:
+        return None
+    try:
+        return AuditLog(path)
+    except (OSError, sqlite3.Error) as error:
+        print(f"sqlagent: no log is kept, for {path} cannot be written: {error}", file=sys.stderr)
+        return None
+
+
+def trail(way: str) -> "Trail | None":
+    """A trail for what this user does from now on with the command `way`."""
+    return trails(way)()
+
+
+def trails(way: str) -> "Callable[[], Trail | None]":
+    """A function that makes such a trail for each of several askers; the log is opened once."""
+    from agent.observe.audit import Trail
+
+    log, user = open_log(), _user()
+    return lambda: Trail(log, user, way) if log else None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id may have no name
+        return f"user {os.getuid()}"
 
 
 def open_named(db: str | Sequence[str] | None, engine: str = "auto") -> "Database":
@@ -37,8 +93,8 @@ def files_named(db: str | Sequence[str] | None) -> str:
     """What changes when the data of files change that `--db` names, or of the example; empty for servers, and where
     SQLAGENT_VALUES=off says that no values are to be kept. Raises OpenError if the example cannot be written.
     """
+    from tools.databases.choices import identity_of
     from tools.databases.files.file_kinds import is_url
-    from tools.databases.reading.kept_values import identity_of
 
     given = [source for each in ([db] if isinstance(db, str) else db or ()) for source in _sources(each)]
     if os.environ.get("SQLAGENT_VALUES") == "off" or any(is_url(source) for source in given):
@@ -48,8 +104,8 @@ def files_named(db: str | Sequence[str] | None) -> str:
 
 def values_kept(database: "Database", files: str) -> "Database":
     """The database; values of its columns are kept in the cache folder. files: of `files_named` before it was opened."""
-    from decoding.checkpoints.fetch.cache_folder import cache_root
-    from tools.databases.reading.kept_values import keep_values
+    from decoding.checkpoints.cache_folder import cache_root
+    from tools.databases.choices import keep_values
 
     keep_values(database, cache_root() / "values", files)
     return database
@@ -71,9 +127,9 @@ def _example() -> Path:
     """The example's file, in the cache; in a temporary folder where the cache cannot be written. Raises OpenError."""
     import duckdb
 
-    from decoding.checkpoints.fetch.cache_folder import cache_root
+    from decoding.checkpoints.cache_folder import cache_root
     from tools.example.build import example_database
-    from tools.processes.temporary_folders import spill_folder
+    from tools.processes import spill_folder
     from tools.result import OpenError
 
     try:

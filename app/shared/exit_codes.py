@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 import typer
 
-from app.shared.terminal import streams
-from app.shared.terminal.terminal_text import shown
+from app.shared import streams
+from app.shared.output import shown
 from decoding.errors import pip_install, told_what_is_missing
 
 OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE = 0, 1, 2, 3, 4, 5, 6, 7
@@ -60,26 +60,26 @@ def own_heads_only() -> Iterator[None]:
 
 
 _CODES = {  # by name, so that commands need not import what they do not use
-    "app.shared.extensions.ExtensionError": USAGE,
+    "app.shared.options.ExtensionError": USAGE,
     "tools.result.OpenError": DATABASE,
     "decoding.errors.ModelError": MODEL,
     "openai.OpenAIError": MODEL,  # a remote model
     "decoding.engine.method.UnknownMethod": USAGE,
     "agent.observe.node_table.UnknownNode": USAGE,
-    "agent.conversation.conversation.EmptyQuestion": USAGE,
+    "agent.conversation.EmptyQuestion": USAGE,
     "tools.databases.files.export.ExportError": USAGE,
-    "agent.prompts.profiles.profile.UnknownProfile": USAGE,
+    "agent.prompts.profile.UnknownProfile": USAGE,
     "agent.assemble.OptionRefused": USAGE,
     "agent.prompts.knowledge.KnowledgeError": USAGE,
     "decoding.engine.target.PromptTooLong": USAGE,
-    "agent.conversation.conversation.AnswerFailed": FAILED,
-    "decoding.training.config.TrainingError": USAGE,
-    "decoding.training.data.groups.TrainingDataError": USAGE,
-    "decoding.heads.frozen_targets.NameTaken": USAGE,
+    "agent.conversation.AnswerFailed": FAILED,
+    "training.config.TrainingError": USAGE,
+    "training.packs.groups.TrainingDataError": USAGE,
+    "decoding.heads.kinds.NameTaken": USAGE,
     "eval.datasets.official.DatasetError": USAGE,
-    "eval.predict.record.ResumeError": USAGE,
-    "eval.speed.gpu.kernels.NoGpu": USAGE,
-    "eval.speed.gpu.run.UnknownShape": USAGE,
+    "eval.accuracy.record.ResumeError": USAGE,
+    "eval.speed.gpu_kernels.NoGpu": USAGE,
+    "eval.speed.gpu_targets.UnknownShape": USAGE,
     "eval.scoring.referee_pool.WorkerError": FAILED,
     "app.train.train_all.StageError": FAILED,
 }
@@ -128,7 +128,7 @@ def told_of(error: Exception) -> tuple[str, int]:
 
 def _written_down(error: Exception) -> str:
     from agent.observe.failures import in_one_line, logger
-    from app.shared.audit_trail import trail
+    from app.shared.databases import trail
 
     logger.error("a command failed", exc_info=error)
     log = trail("sqlagent")

@@ -10,7 +10,7 @@ from app.shared import options
 
 if TYPE_CHECKING:
     from agent.assemble import ModelChoice
-    from agent.graph.toolbox import AgentOptions
+    from agent.context import AgentOptions
     from tools.databases.database import Database
     from tools.result import Limits
 
@@ -37,11 +37,11 @@ class DatabaseOptions:
 
     def open(self) -> "Database":
         """Open the database. Raises OpenError."""
-        from app.shared.address_space import check_address_space
+        from app.shared.process import check_address_space
 
         check_address_space(with_model=False)
         from app.shared.databases import files_named, open_named, values_kept
-        from tools.databases.restricted_database import restricted
+        from tools.databases.open_database import restricted
 
         files = files_named(self.db)
         database = open_named(self.db, self.engine)
@@ -84,7 +84,7 @@ class Decoding:
 
     def choice(self) -> "ModelChoice":
         """The checked choice. Raises UnknownMethod, UnknownProfile."""
-        from app.shared.address_space import check_address_space
+        from app.shared.process import check_address_space
 
         check_address_space(with_model=self.runs_here)
         from agent.assemble import ModelChoice
@@ -124,7 +124,7 @@ class Asking:
         self, race: bool = False, present: bool = False, deadline_s: float | None = None, second_look: bool = True
     ) -> "AgentOptions":
         """The options. present: for people, to whom results explain themselves. second_look: where the user did not say."""
-        from agent.graph.toolbox import AgentOptions
+        from agent.context import AgentOptions
         from agent.prompts.knowledge import Knowledge, read_knowledge
 
         return AgentOptions(

@@ -1,20 +1,118 @@
-"""Prints answers in a terminal, or as plain text if stdout is not a terminal; rich honours `NO_COLOR`."""
+"""Prints answers, tables and text in a terminal, or plainly if stdout is not one.
+
+Makes text from databases, models and files safe for a terminal: control characters are spelled out.
+
+Tables that fit the terminal they are printed in, and are complete where a program reads them.
+
+Prints answers in a terminal, or as plain text if stdout is not a terminal; rich honours `NO_COLOR`.
+"""
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 
-from app.shared.terminal import streams
-from app.shared.terminal.tables import cell_of, console
-from app.shared.terminal.tables import print_table as print_table  # re-exported for commands that print figures
-from app.shared.terminal.terminal_text import in_json, shown
+from app.shared import streams
+
+# Control characters (C0 except line ends and tabs, DEL, C1), lone surrogates, line and paragraph separators, bidi marks, and
+# invisible tags.
+_STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
+
+
+def shown(text: str) -> str:
+    """The text with control characters spelled out, an escape character as \\x1b; line ends and tabs stay.
+
+    >>> print(shown("a red \x1b[31mname"))
+    a red \\x1b[31mname
+    """
+    return _STEERING.sub(_spelt, text)
+
+
+def in_json(text: str) -> str:
+    """JSON with the same meaning, in which such characters are written as \\u and four digits."""
+    return _STEERING.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf_16(found[0])), text)
+
+
+def _spelt(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _utf_16(character: str) -> list[int]:
+    data = character.encode("utf-16-be", errors="surrogatepass")
+    return [int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2)]
+
+
+NARROWEST = 12
+"""Characters to which a column of text may shrink before others are left out."""
+_BESIDE = 3  # characters between two columns
+_UNBOUNDED = 100_000
+
+
+def console() -> Console:
+    """stdout; without a width where it is no terminal."""
+    import sys
+
+    return Console() if sys.stdout.isatty() else Console(width=_UNBOUNDED)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[bool] = ()) -> None:
+    """Print every row. `right`: which columns are aligned at the right; by default those that hold numbers alone. Text is
+    wrapped; columns for which the terminal is too narrow are left out, and a line says which.
+    """
+    out = console()
+    texts = [[shown(name) for name in columns], *([cell_of(cell) for cell in row] for row in rows)]
+    at_right = list(right) or [_is_numeric([row[place] for row in rows]) for place in range(len(columns))]
+    kept = _fitting(texts, at_right, out.width)
+    table = Table(header_style="bold", row_styles=["", "dim"])
+    for place in range(kept):
+        whole = at_right[place] or _widest(texts, place) <= NARROWEST
+        justify: JustifyMethod = "right" if at_right[place] else "left"
+        table.add_column(Text(texts[0][place]), justify=justify, no_wrap=whole, overflow="fold")
+    for row in texts[1:]:
+        table.add_row(*map(Text, row[:kept]))
+    out.print(table)
+    if kept < len(columns):
+        left_out = ", ".join(texts[0][kept:])
+        told = f"{len(columns) - kept} of {len(columns)} columns do not fit here: {left_out} (--json prints all)"
+        out.print(Text(told), style="dim", highlight=False)
+
+
+def cell_of(value: Any) -> str:
+    """A cell as plain text, without terminal control characters."""
+    return "" if value is None else shown(str(value))
+
+
+def _is_numeric(cells: Sequence[Any]) -> bool:
+    known = [cell for cell in cells if cell is not None]
+    return bool(known) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in known)
+
+
+def _fitting(texts: Sequence[Sequence[str]], at_right: Sequence[bool], width: int) -> int:
+    """How many columns, from the left, fit when texts are wrapped; one at least."""
+    used = 1
+    for place in range(len(texts[0])):
+        widest = _widest(texts, place)
+        used += _BESIDE + (widest if at_right[place] else min(widest, NARROWEST))
+        if used > width:
+            return max(1, place)
+    return len(texts[0])
+
+
+def _widest(texts: Sequence[Sequence[str]], place: int) -> int:
+    return max(cell_len(line) for row in texts for line in row[place].split("\n"))
+
 
 SHOWN_ROWS = 20
 LONGEST_BAR = 12  # characters
@@ -25,7 +123,7 @@ stderr = Console(stderr=True)
 
 
 def print_json(value: Any) -> None:
-    from agent.conversation.json_values import exact_value
+    from agent.observe.events import exact_value
 
     print(in_json(json.dumps(exact_value(value), ensure_ascii=not streams.takes_every_sign())))
 
@@ -78,7 +176,7 @@ def _csv_cell(value: Any) -> Any:
 
 def print_sql(sql: str, dialect: str) -> None:
     """Print a statement laid out over lines; coloured on a terminal."""
-    from tools.sql.pretty_sql import pretty_sql
+    from tools.sql.rendering import pretty_sql
 
     text = shown(pretty_sql(sql, dialect))
     if sys.stdout.isatty():
@@ -111,7 +209,7 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
 
 def _print_alternatives(answer: Mapping[str, Any]) -> None:
     """Other readings of the question, numbered, each in words and as SQL."""
-    from tools.sql.pretty_sql import pretty_sql
+    from tools.sql.rendering import pretty_sql
 
     for number, other in enumerate(answer.get("alternatives") or (), 1):
         if number == 1:
@@ -126,7 +224,7 @@ def _print_shown(answer: Mapping[str, Any]) -> None:
     seen = answer.get("shown")
     if not seen or not seen["rows"] or (len(seen["rows"]) == 1 and len(seen["headings"]) == 1):
         return
-    from agent.graph.presentation.cells import in_column
+    from agent.presentation.shown import in_column
 
     rows = seen["rows"][: SHOWN_ROWS if sys.stdout.isatty() else None]
     columns = [in_column([row[place] for row in rows], kind) for place, kind in enumerate(seen["kinds"])]
@@ -140,7 +238,7 @@ def _print_shown(answer: Mapping[str, Any]) -> None:
 
 
 def _bars(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[str]:
-    from agent.graph.presentation.bars import bar_lengths
+    from agent.presentation.shown import bar_lengths
 
     eighths = [round(8 * LONGEST_BAR * length) for length in bar_lengths(rows, kinds)]
     return ["█" * (each // 8) + "▏▎▍▌▋▊▉"[each % 8 - 1 : each % 8] for each in eighths]

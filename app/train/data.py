@@ -11,7 +11,7 @@ import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
-from app.train.shared.run_options import stop_on_signals
+from app.train.run_options import stop_on_signals
 
 app = typer.Typer(help="Build training data for the model.", no_args_is_help=True)
 
@@ -23,7 +23,7 @@ def _data() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Options of a build: `eval.datasets.training.options.Options` by their names."""
+    """Options of a build: `training.data.options.Options` by their names."""
 
     variants: Annotated[
         float, typer.Option("--variants", min=0.0, help="Passes over the questions with new schemas; 0.5 takes half.")
@@ -105,9 +105,9 @@ def build(
     Only the tokenizer of the model is used, to leave out answers that the agent would cut off.
     """
     with exit_codes.plain_errors():
-        from decoding.training.model.base import load_base
-        from eval.datasets.training.build import build as build_files
-        from eval.datasets.training.options import Options
+        from training.data.build import build as build_files
+        from training.data.options import Options
+        from training.run.base import load_base
 
         tokenizer = load_base(model).tokenizer
         chosen = Options(**asdict(parts) | {"databases": tuple(parts.databases or ())})
@@ -133,8 +133,8 @@ def invent(
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         from decoding.serving.load import load_text_decoder
-        from decoding.training.collect.invent import Inventing
-        from decoding.training.collect.invent import invent as invent_prompts
+        from training.packs.prompts import Inventing
+        from training.packs.prompts import invent as invent_prompts
 
         chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter)
         decoder = load_text_decoder(model, dtype=dtype, device=device, adapter=chosen)
@@ -156,11 +156,11 @@ def passages(
     `train head collect --free-text` answers them. The same responses and seed give the same file.
     """
     with exit_codes.plain_errors():
-        from decoding.checkpoints.resolve import resolve
-        from decoding.tokenizer.tokenizer import Tokenizer
-        from decoding.training.collect.passages import prompts_to_read
-        from decoding.training.data.groups import TrainingDataError, group_line
-        from decoding.training.heads.responses import read_responses
+        from decoding.checkpoints.weight_files import resolve
+        from decoding.tokenizer import Tokenizer
+        from training.heads.responses import read_responses
+        from training.packs.groups import TrainingDataError, group_line
+        from training.packs.prompts import prompts_to_read
 
         answered = ((each.prompt, each.answers[0]) for each in read_responses(responses)[1])
         groups = list(prompts_to_read(Tokenizer(resolve(model)), answered, count, seed))

@@ -12,7 +12,7 @@ import typer
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train import train_confidence, train_head, train_jacobi, train_masks
-from app.train.shared.run_options import Recipe, StopToken, run
+from app.train.run_options import Recipe, StopToken, run
 
 app = typer.Typer(help="Train the model for the agent's steps.", no_args_is_help=True)
 app.add_typer(train_jacobi.app, name="jacobi")
@@ -47,7 +47,7 @@ def sft(
     Ctrl-C or SIGTERM ends the run after its step, with a checkpoint from which --resume continues.
     """
     with exit_codes.plain_errors():
-        from decoding.training.data.groups import read_groups
+        from training.packs.groups import read_groups
 
         run(recipe, model, data, held_out or [], out, lambda path, base: read_groups(path), stop_token=stop_token)
 
@@ -68,13 +68,10 @@ def export(
 ) -> None:
     """Write the adapter that is shipped, in int8 or with --fine partly in 4 bits, from a trained adapter or a whole model."""
     with exit_codes.plain_errors():
-        from agent.graph.doubt.calibration import forget_calibration
-        from agent.graph.doubt.verifier import forget_verifier
-        from agent.prompts.profiles.compact import PROMPT_VERSION
-        from decoding.checkpoints.adapters.adapter import About, check_base
-        from decoding.checkpoints.adapters.adapter_files import read_adapter, write_adapter
-        from decoding.checkpoints.adapters.quantised_rows import compressed
-        from decoding.training.model.base import factorised, load_base
+        from agent.calibration import forget_calibration, forget_verifier
+        from agent.prompts.compact import PROMPT_VERSION
+        from decoding.checkpoints.adapter import About, check_base, compressed, read_adapter, write_adapter
+        from training.run.base import factorised, load_base
 
         base = load_base(model)
         if (trained / "config.json").exists():
@@ -103,10 +100,10 @@ def freeze(
 ) -> None:
     """Freeze a model with its adapter and prompts under a permanent name; draft heads are trained on frozen targets."""
     with exit_codes.plain_errors():
-        from agent.prompts.profiles.compact import PROMPT_VERSION
-        from decoding.checkpoints.target_identity import target_identity
-        from decoding.heads import frozen_targets
-        from decoding.training.model.base import load_base
+        from agent.prompts.compact import PROMPT_VERSION
+        from decoding.checkpoints.identity import target_identity
+        from decoding.heads import kinds as frozen_targets
+        from training.run.base import load_base
 
         merged = train_head.adapter_of(model, adapter)
         target = target_identity(load_base(model).sha256, merged, PROMPT_VERSION)

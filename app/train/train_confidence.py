@@ -31,9 +31,9 @@ def confidence(records: Records, adapter: AdapterFolder) -> None:
     """Fit the confidence of answers. The last line on stdout has the figures, cross-validated by database, as JSON."""
     with exit_codes.plain_errors():
         from decoding.checkpoints.model_config import read_json
-        from eval.confidence.fit_confidence import fit
+        from eval.accuracy.record import Record, read_records
         from eval.datasets.official import DatasetError
-        from eval.predict.record import Record, read_records
+        from training.fit_confidence import fit
 
         settings = read_json(records / "settings.json")
         dataset = str(settings["dataset"])
@@ -79,10 +79,9 @@ def verifier(
         raise typer.BadParameter("a verifier needs --pools and --adapter; `collect` makes the pools", ctx)
     with exit_codes.plain_errors():
         from decoding.checkpoints.model_config import read_json
-        from eval.confidence.candidates import Pool
-        from eval.confidence.fit_verifier import calibrated, figures, fit
+        from eval.accuracy.record import read_records
         from eval.datasets.official import DatasetError
-        from eval.predict.record import read_records
+        from training.fit_verifier import Pool, calibrated, figures, fit
 
         settings = [read_json(folder / "settings.json") for folder in (*pools, *filter(None, [held_out]))]
         for name in ("adapter", "tap"):
@@ -140,9 +139,9 @@ def collect(
     """
     with exit_codes.plain_errors():
         from agent.assemble import ModelChoice, load_model
-        from decoding.checkpoints.target_identity import adapter_sha256
-        from eval.confidence.candidates import collect, training_examples
+        from decoding.checkpoints.identity import adapter_sha256
         from eval.datasets.registry import load_dataset
+        from training.fit_verifier import collect, training_examples
 
         examples = load_dataset("held_back", data) if held_back else training_examples(data, per_database, seed)
         loaded = load_model(ModelChoice(model=model, adapter=adapter))

@@ -12,11 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.prompts.profiles.compact import PROMPT_VERSION
+from agent.prompts.compact import PROMPT_VERSION
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
-from app.train.shared.collect_options import Collection
-from app.train.shared.run_options import Schedule, plain_values, print_outcome, stop_on_signals
+from app.train.run_options import Collection, Schedule, plain_values, print_outcome, stop_on_signals
 
 app = typer.Typer()
 
@@ -53,11 +52,11 @@ def head(
         )
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         from decoding.heads.head import load_head
-        from decoding.training.heads.features import Features
-        from decoding.training.heads.objective import load_objective
-        from decoding.training.heads.run import train_head
-        from decoding.training.model.base import load_base
-        from decoding.training.run.allocator import keep_freed_memory
+        from training.heads.features import Features
+        from training.heads.objective import load_objective
+        from training.heads.training import train_head
+        from training.run.base import load_base
+        from training.run.progress import keep_freed_memory
 
         keep_freed_memory()
         objective = load_objective(method, **options.decoder_options(option))
@@ -97,11 +96,11 @@ def collect(
     Ctrl-C or SIGTERM ends it after a batch; the same command continues from there.
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from decoding.checkpoints.target_identity import target_identity
-        from decoding.training.collect.record_log import RecordLog
-        from decoding.training.heads.responses import FILE, Collecting
-        from decoding.training.heads.responses import collect as collect_responses
-        from decoding.training.model.base import load_base
+        from decoding.checkpoints.identity import target_identity
+        from training.heads.responses import FILE, Collecting
+        from training.heads.responses import collect as collect_responses
+        from training.packs.collect import RecordLog
+        from training.run.base import load_base
 
         how, running = Collecting(samples=samples, temperature=temperature, decoder=decoder, **of.share()), of.load()()
         target = target_identity(load_base(of.model).sha256, running.adapter, PROMPT_VERSION)
@@ -129,8 +128,8 @@ def features(
 ) -> None:
     """Compute the frozen target's hidden states for its responses, once for all heads, in bf16 (2 bytes per number)."""
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from decoding.training.heads.run import make_features
-        from decoding.training.model.base import load_base
+        from training.heads.training import make_features
+        from training.run.base import load_base
 
         wanted = tuple(map(int, taps.split(","))) if taps else None
         finished = make_features(
@@ -163,8 +162,8 @@ def export(
     """Write a head in int4, and measure how many tokens per forward that costs."""
     with exit_codes.plain_errors():
         from decoding.serving.load import load_text_decoder
-        from decoding.training.heads.export import export_head
-        from decoding.training.heads.responses import read_responses
+        from training.heads.responses import read_responses
+        from training.heads.training import export_head
 
         chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter)
         decoder = load_text_decoder(model, dtype="fp32", device=device, adapter=chosen)
@@ -182,10 +181,10 @@ def import_published(
 ) -> None:
     """Read a published head (Medusa, EAGLE-3, DFlash, JetSpec, Domino, Falcon) for its target and write it as ours."""
     with exit_codes.plain_errors():
-        from decoding.checkpoints.target_identity import target_identity
+        from decoding.checkpoints.identity import target_identity
         from decoding.heads.head import save_head
-        from decoding.heads.published.read import read_published
-        from decoding.training.model.base import load_base
+        from decoding.heads.published import read_published
+        from training.run.base import load_base
 
         base = load_base(model)
         found = read_published(published, base.config)
@@ -195,9 +194,9 @@ def import_published(
 
 def adapter_of(model: str, adapter: str) -> Any:
     """The adapter that `--adapter` names for a model. Raises AdapterMismatch, ModelUnavailable."""
-    from decoding.checkpoints.adapters.shipped import chosen_adapter
-    from decoding.checkpoints.fetch.progress import on_stderr
-    from decoding.checkpoints.resolve import resolve
+    from decoding.checkpoints.cache_folder import on_stderr
+    from decoding.checkpoints.catalog import chosen_adapter
+    from decoding.checkpoints.weight_files import resolve
 
     wanted: Any = adapter if adapter in ("auto", "none") else Path(adapter)
     return chosen_adapter(model, resolve(model, on_stderr), wanted)

@@ -17,11 +17,10 @@ import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
-from app.train.shared.collect_options import Collection
-from app.train.shared.run_options import Recipe, StopToken, run, stop_on_signals
+from app.train.run_options import Collection, Recipe, StopToken, run, stop_on_signals
 
 if TYPE_CHECKING:
-    from decoding.training.jacobi.config import JacobiConfig
+    from training.jacobi.states import JacobiConfig
 
 app = typer.Typer()
 
@@ -83,7 +82,7 @@ class Jacobi:
 
     def config(self) -> "JacobiConfig":
         """Raises TrainingError."""
-        from decoding.training.jacobi.config import JacobiConfig
+        from training.jacobi.states import JacobiConfig
 
         return JacobiConfig(**asdict(self))
 
@@ -115,9 +114,9 @@ def jacobi(
     if not data or out is None:
         raise typer.BadParameter("training needs --data and --out; `collect` makes the data", ctx)
     with exit_codes.plain_errors():
-        from decoding.training.data.groups import read_groups
-        from decoding.training.jacobi.objective import jacobi_objective
-        from decoding.training.jacobi.trajectory import read_trajectories
+        from training.jacobi.objective import jacobi_objective
+        from training.jacobi.trajectory import read_trajectories
+        from training.packs.groups import read_groups
 
         run(
             recipe,
@@ -151,12 +150,11 @@ def collect(
     Ctrl-C or SIGTERM ends it after a batch; the same command continues from there.
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from decoding.training.collect.collect import gather
-        from decoding.training.collect.ray_batches import ray_decoded
-        from decoding.training.jacobi.collect import Collecting, Trajectories
-        from decoding.training.jacobi.collect import collect as collect_trajectories
-        from decoding.training.jacobi.trajectory import TrajectoryLog
-        from decoding.training.model.base import load_base
+        from training.jacobi.trajectory import Collecting, Trajectories, TrajectoryLog
+        from training.jacobi.trajectory import collect as collect_trajectories
+        from training.packs.collect import gather
+        from training.packs.prompts import ray_decoded
+        from training.run.base import load_base
 
         states: dict[str, Any] = {"block_size": block_size, "only_right": only_right, "first_guess": first_guess}
         how, base = Collecting(**states, **of.share()), load_base(of.model)

@@ -1,4 +1,9 @@
-"""Lists and describes the models on this machine: the embedded one, converted GGUF files, checkpoints in the hub's cache."""
+"""The models on this machine, and the adapters that come with the embedded one.
+
+The adapters that come with the embedded model, and the one that a caller's choice means.
+
+Lists and describes the models on this machine: the embedded one, converted GGUF files, checkpoints in the hub's cache.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,16 +14,41 @@ from typing import Any, Literal
 from huggingface_hub import constants, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
+from decoding.checkpoints import hub
+from decoding.checkpoints.adapter import Adapter, check_base, read_adapter
 from decoding.checkpoints.arrays import type_name
-from decoding.checkpoints.fetch import hub
-from decoding.checkpoints.fetch.cache_folder import models_folder
-from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES, SMOLLM2, embedded_folder
-from decoding.checkpoints.fetch.progress import Progress, on_stderr
+from decoding.checkpoints.cache_folder import Progress, models_folder, on_stderr
+from decoding.checkpoints.embedded import EMBEDDED_NAMES, SMOLLM2, embedded_folder
 from decoding.checkpoints.identity import is_whole, recorded
+from decoding.checkpoints.mask_adapter import MaskAdapter, read_mask_adapter
 from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.resolve import resolve
-from decoding.checkpoints.weight_files import base_sha256, read_stored
+from decoding.checkpoints.weight_files import base_sha256, read_stored, resolve
 from decoding.errors import UnsupportedModel
+
+_WEIGHTS = Path(__file__).parents[1] / "weights"
+SHIPPED_ADAPTER = _WEIGHTS / "sqlagent-135m"
+SHIPPED_BASE = _WEIGHTS / "base"  # what belongs to the embedded model without an adapter
+Choice = Path | Literal["auto", "none"]
+
+
+def chosen_adapter(name: str, path: Path, wanted: Choice, any_base: bool = False) -> Adapter | None:
+    """The adapter that `wanted` means for the model `name` in `path`: see `decoding.serving.load.load_text_decoder`."""
+    if wanted == "none" or (wanted == "auto" and not (name in EMBEDDED_NAMES and SHIPPED_ADAPTER.is_dir())):
+        return None
+    found = read_adapter(SHIPPED_ADAPTER if wanted == "auto" else Path(wanted))
+    check_base(found, base_sha256(path), force=any_base)
+    return found
+
+
+def chosen_masks(name: str, adapter: Adapter | None) -> MaskAdapter | None:
+    """The mask adapter beside the adapter of a model, or for the embedded one without an adapter the one that comes with it.
+
+    Raises ModelUnavailable for a damaged file.
+    """
+    if adapter is None:
+        return read_mask_adapter(SHIPPED_BASE) if name in EMBEDDED_NAMES else None
+    return read_mask_adapter(adapter.files[0].parent) if adapter.files else None
+
 
 Kind = Literal["embedded", "gguf", "hub", "folder"]
 

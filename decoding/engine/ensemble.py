@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.numpy_choice import Floats
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import AnyTarget, Array, DraftCaches, Scores, TargetSequence, TokenSet, Work
 
 PROMPT_ROWS = 256  # of newcomers' prompts in a forward that texts under way wait for

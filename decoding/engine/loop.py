@@ -12,16 +12,14 @@ from itertools import islice
 from time import perf_counter
 from typing import Any, TypeVar
 
-from decoding.checkpoints.target_identity import TargetIdentity
+from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintError
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.ensemble import PROMPT_ROWS, Ensemble, parts_of_prompts
-from decoding.engine.method import Context, HeadPass, Method, run_together
-from decoding.engine.recall import Recall
-from decoding.engine.records.experience import Experience
-from decoding.engine.records.rounds import FinishReason, Round
-from decoding.engine.records.row_costs import RowCosts
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.experience import Experience, RowCosts
+from decoding.engine.method import Context, HeadPass, Method, Recall, run_together
+from decoding.engine.rounds import FinishReason, Round
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, Scores, Work, room_after
 from decoding.engine.verify import Verdict, verify
 

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.sampling.numpy_choice import Floats
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Floats, Sampler
 
 FEW_TOKENS = 1024  # of a vocabulary: sooner looked up in the LM head than all of its logits are computed
 
@@ -56,7 +55,7 @@ Ranked = tuple[list[int], list[float]]  # tokens, best first, and their log-prob
 
 
 class PairScores(Protocol):
-    """Scores of pairs of tokens, learnt (`decoding.checkpoints.adapters.mask_adapter.TokenPairs`)."""
+    """Scores of pairs of tokens, learnt (`decoding.checkpoints.mask_adapter.TokenPairs`)."""
 
     @property
     def ids(self) -> npt.NDArray[np.int64]:

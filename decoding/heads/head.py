@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from decoding.checkpoints.adapters.int4 import packed, unpacked
+from decoding.checkpoints.adapter import packed, unpacked
+from decoding.checkpoints.identity import TargetIdentity
 from decoding.checkpoints.model_config import read_json
-from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.method import Context, UnknownMethod
 from decoding.engine.target import Array
 from decoding.errors import ModelError, ModelUnavailable

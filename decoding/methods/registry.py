@@ -1,4 +1,16 @@
-"""Makes a decoding method by its name. `METHODS` lists them; `decoding.engine.method` defines what a method is."""
+"""The table of decoding methods, and how one is made by its name.
+
+Parses `name=value`, as a person types it. What the value means is decided by `decoding.methods.registry.option_value`, or by
+the caller.
+
+The table of decoding methods. It imports neither them nor torch, so that adding one costs nothing until it is used.
+
+A method of the project is a file in `decoding/methods/` and a line in `METHODS`; one from elsewhere calls `register_method`.
+The command line, the benchmark and the losslessness test read that table. What a draft head needs in addition is in
+`decoding.heads.kinds`.
+
+Makes a decoding method by its name. `METHODS` lists them; `decoding.engine.method` defines what a method is.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -6,11 +18,52 @@ from typing import TYPE_CHECKING, Any
 
 from decoding.engine.method import Method, UnknownMethod
 from decoding.errors import MissingPackage, told_what_is_missing
-from decoding.heads.kinds import imported
-from decoding.methods.table import METHODS as METHODS  # re-exported for callers that load methods
+from decoding.heads.kinds import KINDS, HeadKind, imported
 
 if TYPE_CHECKING:
-    from decoding.checkpoints.target_identity import TargetIdentity
+    from decoding.checkpoints.identity import TargetIdentity
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """The name and the value, without white space around them. Raises ValueError, whose one line says what is wrong."""
+    name, found, value = (part.strip() for part in text.partition("="))
+    if not found or not name:
+        raise ValueError(f"{text!r} is not of the form name=value")
+    return name, value
+
+
+METHODS: dict[str, str] = {
+    "plain": "decoding.methods.baselines:Plain",
+    "jacobi": "decoding.methods.jacobi:Jacobi",
+    "jacobi_forcing": "decoding.methods.jacobi:JacobiForcing",
+    "adaptive": "decoding.methods.adaptive:Adaptive",
+    "lookahead": "decoding.methods.jacobi:Lookahead",
+    "mask_tokens": "decoding.methods.jacobi:MaskTokens",
+    "prompt_lookup": "decoding.methods.baselines:PromptLookup",
+    "draft_model": "decoding.methods.drafters:DraftModel",
+    "medusa": "decoding.methods.drafters:Medusa",
+    "eagle3": "decoding.methods.drafters:Eagle3",
+    "falcon": "decoding.methods.drafters:Falcon",
+    "dflash": "decoding.methods.blocks:DFlash",
+    "ddtree": "decoding.methods.blocks:DDTree",
+    "domino": "decoding.methods.blocks:Domino",
+    "jetspec": "decoding.methods.blocks:JetSpec",
+    "path_tree": "decoding.methods.blocks:PathTree",
+    "cascade": "decoding.methods.baselines:Cascade",
+}
+
+
+def register_method(name: str, method: str, head: HeadKind | None = None) -> None:
+    """Register a decoding method under a name, together with the kind of its draft head if it has one of its own.
+
+    `method` names its class as "module:Class". `head` is registered under the same name, which is the class's `kind`.
+    Raises ValueError for a name that is no identifier or is taken.
+    """
+    if not name.isidentifier() or METHODS.get(name, method) != method:
+        raise ValueError(f"a decoding method cannot be called {name!r}: choose a new name of letters, digits and _")
+    METHODS[name] = method
+    if head is not None:
+        KINDS[name] = head
 
 
 @told_what_is_missing()

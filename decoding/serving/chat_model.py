@@ -12,7 +12,7 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import ConfigDict, InstanceOf
 
-from decoding.engine.records.rounds import Round
+from decoding.engine.rounds import Round
 from decoding.serving.model_queue import never
 from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 
@@ -26,7 +26,7 @@ class FastChatModel(BaseChatModel):
     template, a last message of the assistant is the beginning of its answer, and reasoning models answer without a thought.
     Every field of `Settings` may be given per call (`invoke(messages, temperature=0.7, seed=3)`), and `n=k` for k samples
     decoded together: the greedy text, then others under derived seeds. A message's `response_metadata` carries `rounds` (a
-    list of `decoding.engine.records.rounds.Round`; see `rounds_of`), `finish_reason`, `model_name`, `decoder` and
+    list of `decoding.engine.rounds.Round`; see `rounds_of`), `finish_reason`, `model_name`, `decoder` and
     `temperature`.
     """
 

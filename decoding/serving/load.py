@@ -5,13 +5,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from decoding.checkpoints.adapters.adapter import Adapter, merged_arrays, merged_weights
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
-from decoding.checkpoints.adapters.shipped import Choice, chosen_adapter, chosen_masks
-from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
-from decoding.checkpoints.fetch.progress import Progress, on_stderr
-from decoding.checkpoints.quantised.scheme import scheme_of
-from decoding.checkpoints.resolve import (
+from decoding.checkpoints.adapter import Adapter, merged_arrays, merged_weights
+from decoding.checkpoints.cache_folder import Progress, on_stderr
+from decoding.checkpoints.catalog import Choice, chosen_adapter, chosen_masks
+from decoding.checkpoints.embedded import EMBEDDED_NAMES
+from decoding.checkpoints.identity import TargetIdentity, adapter_sha256, target_identity
+from decoding.checkpoints.mask_adapter import MaskAdapter
+from decoding.checkpoints.quantised import scheme_of
+from decoding.checkpoints.weight_files import (
     base_sha256,
     load_config,
     read_low_bit,
@@ -20,15 +21,14 @@ from decoding.checkpoints.resolve import (
     resolve,
     weight_files,
 )
-from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256, target_identity
 from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.engine.target import AnyTarget
 from decoding.errors import UnsupportedModel, told_what_is_missing
-from decoding.serving.batcher import Batcher
+from decoding.serving.model_queue import Batcher
 from decoding.serving.processes import leader_here, processes_here
 from decoding.serving.text_decoder import TextDecoder
 from decoding.targets.own_thread import in_own_thread
-from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.tokenizer import Tokenizer
 from kernels.available import has_gpu, runs_cpu_kernels, runs_kernels
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def memory_needed(
     matrix = 1 if dtype == "int8" else other
     needed = config.memory_bytes(matrix, other)
     if processes > 1:
-        from decoding.targets.parallel.split import Split  # imports torch
+        from decoding.targets.parallel import Split  # imports torch
 
         split = Split(config, 0, processes)
         needed, config = split.memory_bytes(matrix, other), split.part
@@ -152,7 +152,7 @@ def _target(
     if (leader := leader_here()) is not None:
         if kind == "hf":
             raise UnsupportedModel("transformers' own forward runs in one process; leave torchrun out")
-        from decoding.serving.parts import parallel_target
+        from decoding.serving.processes import parallel_target
 
         folder = adapter.files[0].parent if adapter else None
         return parallel_target(leader, path, dtype, device, folder, cache_bytes)
@@ -183,11 +183,10 @@ def _fast_target(
     cache_bytes: int,
     fp8_cache: bool,
 ) -> AnyTarget:
-    from decoding.targets.fast_model import FastModel
-    from decoding.targets.fast_target import FastTarget
+    from decoding.targets.fast_target import FastModel, FastTarget
 
     if runs_kernels(device):
-        from decoding.targets.cuda.cuda_model import CudaModel
+        from decoding.targets.cuda import CudaModel
 
         model = CudaModel(load_config(path), weights, tensor_dtype(dtype, device), device, masks)
         model.fp8_cache = fp8_cache

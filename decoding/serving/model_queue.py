@@ -1,9 +1,124 @@
-"""The one queue for a model: first come, first served, and every wait can be cancelled."""
+"""The queue for a model, and the batches in which it decodes several texts together.
+
+Decodes the texts of several threads together: one forward serves all callers that wait for a round (continuous batching).
+
+Each caller drives its own sequences, and those of others join or leave between rounds, so a text is the same as alone.
+
+The one queue for a model: first come, first served, and every wait can be cancelled.
+"""
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from threading import Condition
+from time import perf_counter
+from typing import TypeVar
+
+from decoding.engine.ensemble import PROMPT_ROWS
+from decoding.engine.loop import Decoding, Request, advance
+from decoding.engine.rounds import Round
+from decoding.engine.target import AnyTarget
+from decoding.targets.own_thread import hold_torch_to_one_thread
+
+_PATIENCE = 0.25  # share of the last round's time for which a round waits for callers still busy with their text
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A caller's request for the next round of its sequences."""
+
+    live: Sequence[Decoding]
+    answer: Future[list[Round | Exception | None]] = field(default_factory=Future)
+
+
+class Batcher:
+    """Owns a target: everything that touches it runs on one thread of its own. There may be many callers; `model_queue`
+    decides how many sequences are decoded at once.
+
+    prompt_rows: of newcomers' prompts in a forward that texts under way wait for; 0: prompts are read whole. Raises ValueError
+    for fewer.
+    """
+
+    def __init__(self, target: AnyTarget, prompt_rows: int = PROMPT_ROWS) -> None:
+        if prompt_rows < 0:
+            raise ValueError(f"prompt_rows must be 0 (prompts are read whole) or more, not {prompt_rows}")
+        self._target, self._prompt_rows = target, prompt_rows
+        self._has_kernels = target.runtime == "kernels"  # which heads on torch must not disturb
+        self._thread = ThreadPoolExecutor(1, "decoder")
+        self._changed = Condition()
+        self._open = 0  # calls that have sequences
+        self._asked: list[_Asked] = []
+        self._round_s = 0.0
+
+    def decode(
+        self, requests: Sequence[Request], *, cancelled: Callable[[int], bool] = lambda sequence: False
+    ) -> Generator[Round, None, None]:
+        """Like `loop.decode`, but together with the other callers' requests."""
+        with ExitStack() as opened:
+            live = self._opened(requests, opened)
+            while live := [one for one in live if one.room > 0 and not cancelled(one.index)]:
+                for outcome in self._round(live):
+                    if isinstance(outcome, Exception):
+                        raise outcome
+                    if outcome is not None:
+                        yield outcome
+
+    def _opened(self, requests: Sequence[Request], opened: ExitStack) -> list[Decoding]:
+        """The requests' sequences, which `opened` closes."""
+        sequences = ExitStack()
+        opened.callback(self.run, sequences.close)
+        live = self.run(lambda: [Decoding(i, self._target, request, sequences) for i, request in enumerate(requests)])
+        self._count(1)
+        opened.callback(self._count, -1)
+        return live
+
+    def run(self, do: Callable[[], Done]) -> Done:
+        """Do something with the target between rounds, while nothing else uses it."""
+        return self._thread.submit(do).result()
+
+    def _count(self, change: int) -> None:
+        with self._changed:
+            self._open += change
+            self._changed.notify_all()
+
+    def _round(self, live: Sequence[Decoding]) -> list[Round | Exception | None]:
+        """Ask for a round, and for a turn of the thread. One turn serves all waiting callers, so later turns may be idle."""
+        asked = _Asked(live)
+        with self._changed:
+            self._asked.append(asked)
+            self._changed.notify_all()
+        self._thread.submit(self._turn)
+        try:
+            return asked.answer.result()
+        except BaseException:  # interrupted: nobody waits for the answer any more
+            with self._changed:
+                self._asked = [one for one in self._asked if one is not asked]
+            raise
+
+    def _turn(self) -> None:
+        with self._changed:
+            if self._asked:
+                self._changed.wait_for(lambda: len(self._asked) >= self._open, _PATIENCE * self._round_s)
+            served, self._asked = self._asked, []
+        if not served:
+            return
+        start = perf_counter()
+        try:
+            if self._has_kernels:
+                hold_torch_to_one_thread()
+            outcomes = advance(self._target, [one for asked in served for one in asked.live], self._prompt_rows)
+            found = [list(islice(outcomes, len(asked.live))) for asked in served]
+        except Exception as error:  # the forward itself failed, and so did everyone's round
+            found = [[error] for _ in served]
+        self._round_s = perf_counter() - start
+        for asked, answer in zip(served, found, strict=True):
+            asked.answer.set_result(answer)
+
 
 _LOOK_S = 0.05  # how long it may take until a waiting caller notices that it was stopped
 

@@ -1,31 +1,150 @@
-"""Our own `decoding.engine.target.Target` for the Llama, Qwen2 and Qwen3 families, on torch's operators or on a GPU.
+"""Our own target on torch's operators for the Llama, Qwen2 and Qwen3 families, and its forward.
+
+The forward of the Llama, Qwen2 and Qwen3 families, over rows of several sequences at once.
+
+The linear layers see all rows together; attention goes sequence by sequence, each over its own keys and values. No
+bookkeeping: which rows belong to whom, and what is kept, is `fast_target`'s business. Nothing here imports transformers,
+which alone takes seconds; `hf_target` is the reference that this must equal.
+
+Statistics of norms and softmaxes are in fp32 whatever the type of the weights; logits leave as fp32.
+
+On a processor the matrix products are three quarters of a step. Tried and left out: adding the residual within the product and
+attention by two products (no faster), the norm by hand (below 1 % of a step).
+
+Our own `decoding.engine.target.Target` for the Llama, Qwen2 and Qwen3 families, on torch's operators or on a GPU.
 
 Equal to `hf_target` within rounding. In fp32, logits differ by less than 2e-5 on the tiny models of the tests (they reach
 8 there) and by less than 3e-4 on the embedded model (40); in bf16 they are as near to fp32 as transformers' own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.sampling.tensor_choice import chooser, chosen_together
-from decoding.engine.sampling.tensor_scores import dtype_name, scores_of
 from decoding.engine.target import Array, Scores
-from decoding.targets.cache import cached_sequence
-from decoding.targets.cache.cached_target import CACHE_BYTES, CachedTarget, Scored
-from decoding.targets.cache.shared_table import SharedTable
-from decoding.targets.cache.tensor_table import TensorTable
-from decoding.targets.fast_model import FastModel
-from decoding.targets.llama_model import LlamaModel
-from kernels.ragged import SequenceRows
+from decoding.engine.tensor_choice import chooser, chosen_together, dtype_name, scores_of
+from decoding.targets import prefix_cache as cached_sequence
+from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
+from decoding.targets.fast_ops import attend, attend_behind, attention_bias, rotate
+from decoding.targets.int8.quantize import rotated
+from decoding.targets.kv_cache import SharedTable, TensorTable
+from decoding.targets.llama_model import Layer, LlamaModel
+from kernels.gpu.ragged import SequenceRows
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A sequence's rows as attention reads them: lists of one tensor per layer, all views of the sequence's table."""
+
+    rows: slice  # of the forward
+    slots: Sequence[Tensor]  # [rows, 2, kv_heads, head_dim]: where its keys and values go
+    keys: Sequence[Tensor]  # [1, kv_heads, before + rows, head_dim], without those of a prefix
+    values: Sequence[Tensor]
+    prefix: Sequence[Tensor] | None  # [2, 1, kv_heads, tokens, head_dim]: keys and values that other sequences have too
+    bias: Tensor | None  # see `attend`
+    causal: bool
+
+
+class FastModel(LlamaModel):
+    """The forward on a processor, or on any device that torch has."""
+
+    def forward(
+        self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]
+    ) -> tuple[Tensor, Tensor | None]:
+        wanted, positions = self._ids(heads), list(chain.from_iterable(each.positions for each in rows))
+        cos, sin = self.rope.at(self._ids(positions), max(positions) + 1)
+        spans = list(self._spans(rows))
+        tokens = list(chain.from_iterable(each.tokens for each in rows))
+        x, masks = self._embedded(tokens)
+        states, x = {0: x}, self._rotated(x)
+        for index, layer in enumerate(self.layers):
+            if self.masks and masks is not None:
+                x = self.masks.adapt(index, masks, x)
+            x = self._attention(layer, index, x, cos, sin, spans)
+            x = self._mlp(layer, x)
+            if index + 1 in taps:
+                states[index + 1] = self._rotated_back(x)
+        if len(self.layers) in taps:
+            x = states[len(self.layers)] = self.norm(self._rotated_back(x), self.final_norm)
+            x = x[wanted]
+        else:
+            x = self.norm(self._rotated_back(x[wanted]), self.final_norm)
+        hidden = torch.stack([states[tap] for tap in taps]) if taps else None
+        logits = self.head(x).float() if heads else x.new_empty(0, self.config.vocab_size)
+        return logits, hidden
+
+    def _embedded(self, tokens: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """Embeddings [rows, hidden], and the rows of mask tokens, if there are any."""
+        if self.masks is None or max(tokens) < self.config.vocab_size:
+            return functional.embedding(self._ids(tokens), self.embedding), None
+        rows, known = self.masks.rows(tokens), [min(token, self.config.vocab_size - 1) for token in tokens]
+        x = functional.embedding(self._ids(known), self.embedding)
+        self.masks.embed(tokens, rows, x)
+        return x, rows
+
+    def _ids(self, values: Iterable[int]) -> Tensor:
+        return torch.tensor(list(values), dtype=torch.long, device=self.device)
+
+    def _spans(self, rows: Sequence[SequenceRows]) -> Iterator[_Span]:
+        starts = accumulate((len(each) for each in rows), initial=0)
+        for each, ends in zip(rows, pairwise(starts), strict=True):
+            yield self._span(slice(*ends), each)
+
+    def _span(self, place: slice, rows: SequenceRows) -> _Span:
+        count, seen, shape = len(rows), rows.seen, (self.config.layers, 2, 1, self.config.kv_heads)
+        planes = rows.table.view(*shape, *rows.table.shape[1:])
+        slots = planes[:, :, 0, :, rows.slots].permute(0, 3, 1, 2, 4)
+        keys, values = planes[..., : rows.slots.stop, :].unbind(1)
+        prefix = None if rows.prefix is None else rows.prefix.view(*shape, *rows.prefix.shape[1:]).unbind(0)
+        causal = seen is None and rows.before == 0 and count > 1
+        bias = None
+        if count > 1 and not causal:
+            seen = torch.ones(count, count, dtype=torch.bool).tril() if seen is None else seen
+            group = self.config.heads // self.config.kv_heads
+            bias = attention_bias(seen.to(self.device), rows.slots.start, group, self.dtype)
+        return _Span(place, slots.unbind(0), keys.unbind(0), values.unbind(0), prefix, bias, causal)
+
+    def _attention(
+        self, layer: Layer, index: int, x: Tensor, cos: Tensor, sin: Tensor, spans: Sequence[_Span]
+    ) -> Tensor:
+        heads, rotated = self.config.heads, self.config.heads + self.config.kv_heads
+        qkv = layer.qkv(self.norm(x, layer.attention_norm)).view(len(x), -1, self.config.head_dim)
+        if layer.qk_norm is not None:
+            normed = functional.rms_norm(qkv[:, :rotated], qkv.shape[2:], None, self.config.rms_norm_eps)
+            torch.mul(normed, layer.qk_norm, out=qkv[:, :rotated])
+        rotate(qkv[:, :rotated], cos, sin)
+        query, new = qkv[:, :heads], qkv[:, heads:].view(len(x), 2, -1, self.config.head_dim)
+        out = []
+        for span in spans:
+            span.slots[index].copy_(new[span.rows])
+            keys, values, mine = span.keys[index], span.values[index], query[span.rows]
+            if span.prefix is None:
+                out.append(attend(mine, keys, values, span.bias, span.causal))
+            else:
+                out.append(attend_behind(span.prefix[index], mine, keys, values, span.bias))
+        return layer.attention_out(out[0] if len(out) == 1 else torch.cat(out)).add_(x)
+
+    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        gate, up = layer.gate_up(self.norm(x, layer.mlp_norm)).chunk(2, 1)
+        return layer.down(functional.silu(gate).mul_(up)).add_(x)
+
+    def _rotated(self, x: Tensor) -> Tensor:
+        """As the layers work on it."""
+        return x if self.rotation is None else rotated(x, self.rotation)
+
+    def _rotated_back(self, x: Tensor) -> Tensor:
+        return x if self.rotation is None else rotated(x, self.rotation.t())
+
 
 CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
 FastSequence = cached_sequence.CachedSequence[SharedTable]

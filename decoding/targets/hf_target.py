@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.sampling.tensor_scores import dtype_name, tensor_scores
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import DraftCaches, Scores, Work
+from decoding.engine.tensor_choice import dtype_name, tensor_scores
 
 _PREFIXES = 4
 

@@ -13,17 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
+from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
-from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_ops import Projection, RopeTable, adapted, projection
 from decoding.targets.int8 import quantize
 from decoding.targets.int8.quantize import Rounded, rotated, rounded_model
-from decoding.targets.int8.rotation import stream_rotation
-from decoding.targets.int8.rounding import HEAD
-from kernels.low_bit import LowBit, joined, low_bit_reference
-from kernels.ragged import SequenceRows
+from decoding.targets.int8.rounding import HEAD, stream_rotation
+from decoding.targets.kv_cache import TensorTable
+from kernels.gpu.low_bit import LowBit, joined, low_bit_reference
+from kernels.gpu.ragged import SequenceRows
 
 Packer = Callable[..., Projection]  # of weight and bias
 

@@ -1,11 +1,17 @@
-"""Ablation: what each part of the agent is worth. The same questions are asked in every row's configuration.
+"""Ablation: what each part of the agent is worth.
 
-A text that the model has written in one row is not decoded again in another (`eval.predict.reused_replies`). So rows have
+A decoder that decodes no text twice, for runs that ask the same questions again in another configuration.
+
+The rows of an ablation: which configurations are measured, and with which other row each is compared.
+
+Ablation: what each part of the agent is worth. The same questions are asked in every row's configuration.
+
+A text that the model has written in one row is not decoded again in another (`eval.accuracy.ablation`). So rows have
 no times, which `sqlagent eval` measures, but forwards: those of the first decoding of each text.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -13,15 +19,147 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.assemble import LoadedModel, ModelChoice
-from eval.accuracy.ablation_rows import Stage
+from agent.context import AgentOptions
+from decoding.engine.rounds import Round
+from decoding.serving.model_queue import never
+from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
+from eval.accuracy.predict import AgentPredict
+from eval.accuracy.record import Predict, Prediction, Record, read_records
 from eval.accuracy.run import evaluate
 from eval.accuracy.summary import mean, paired_difference
 from eval.datasets.official import Example
-from eval.predict.agent_predict import AgentPredict
-from eval.predict.record import Predict, Prediction, Record, read_records
-from eval.predict.reused_replies import ReusingDecoder
 from eval.scoring.rules import Rules
+from tools.repair.rules import RULE_NAMES
 from tools.result import Limits
+
+Reply = tuple[Piece | Generation, ...]
+
+
+class ReusingDecoder(TextDecoder):
+    """Decodes like `inner` and keeps every finished text in memory; what was decoded before is given again at once, with the
+    records of its rounds. The times in these are those of the first decoding, and so are the numbers of forwards, which
+    copied drafts change. Texts are told apart by all that they depend on; one under a constraint without a `key` is not kept.
+    """
+
+    def __init__(self, inner: TextDecoder) -> None:
+        vars(self).update(vars(inner))
+        self._kept: dict[Hashable, Reply] = {}
+
+    def stream(
+        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = never
+    ) -> Iterator[Piece | Generation]:
+        """See `TextDecoder.stream`; only the texts that are not known take part in the forwards."""
+        keys = [key_of(prompt, each) for each in settings]
+        missing = [number for number, key in enumerate(keys) if key not in self._kept]
+        for number in set(range(len(keys))).difference(missing):
+            yield from (_numbered(piece, number) for piece in self._kept[keys[number]])
+        if missing:
+            asked = [settings[number] for number in missing]
+            yield from self._anew(prompt, asked, missing, [keys[number] for number in missing], cancelled)
+
+    def _anew(
+        self,
+        prompt: str,
+        settings: Sequence[Settings],
+        numbers: Sequence[int],
+        keys: Sequence[Hashable],
+        cancelled: Callable[[], bool],
+    ) -> Iterator[Piece | Generation]:
+        """The texts of these settings, whose sequences get these numbers and which are kept under these keys."""
+        made: list[list[Piece | Generation]] = [[] for _ in settings]
+        for piece in super().stream(prompt, settings, cancelled):
+            first = piece.round if isinstance(piece, Piece) else next(iter(piece.rounds), None)
+            if first is None:  # cancelled before it began
+                yield piece
+                continue
+            made[first.sequence].append(piece)
+            if isinstance(piece, Generation) and piece.finish != "cancelled" and keys[first.sequence] is not None:
+                self._kept[keys[first.sequence]] = tuple(made[first.sequence])
+            yield _numbered(piece, numbers[first.sequence])
+
+
+def key_of(prompt: str, settings: Settings) -> Hashable:
+    """All that a text depends on, by value; None where the constraint does not tell what it is made of. What drafts are copied
+    from is left out, since it changes the number of forwards only.
+    """
+    constraint = settings.constraint and getattr(settings.constraint, "key", None)
+    if settings.constraint is not None and constraint is None:
+        return None
+    seed = settings.seed if settings.temperature > 0 else None
+    method = (settings.decoder, repr(sorted(settings.options.items())))
+    drawn = (settings.temperature, seed, settings.max_new_tokens, settings.stop, settings.likelihood)
+    return prompt, settings.other_prompts, constraint, method, drawn
+
+
+def _numbered(piece: Piece | Generation, sequence: int) -> Piece | Generation:
+    def numbered(each: Round) -> Round:
+        return each if each.sequence == sequence else replace(each, sequence=sequence)
+
+    if isinstance(piece, Piece):
+        return Piece(sequence, piece.text, numbered(piece.round))
+    return replace(piece, rounds=tuple(map(numbered, piece.rounds)))
+
+
+KINDS = ("parts", "rules", "without")
+OFF: dict[str, Any] = {
+    "max_attempts": 1, "orders": 1, "constrain": False, "values": False, "hints": False,
+    "repair": False, "without_rules": RULE_NAMES, "second_look": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A row's configuration. `against`: the name of the row that it is compared with; None for the first."""
+
+    name: str
+    adapter: str
+    options: AgentOptions
+    against: str | None = None
+
+
+def stages(adapter: str, default: AgentOptions, kinds: Collection[str]) -> list[Stage]:
+    """The rows of these `KINDS`. "parts": the bare base model, then one part more in every row up to the default agent, with
+    all rewrite rules in one row; "rules": the same with each rule in a row of its own. "without": the default agent without
+    one of its rules, compared with the default agent, which always has a row.
+    """
+    with_parts = "parts" in kinds or "rules" in kinds
+    made = (
+        list(_parts(adapter, default, "rules" in kinds)) if with_parts else [Stage("default agent", adapter, default)]
+    )
+    own = made[-1].name
+    changes: list[tuple[str, dict[str, Any]]] = []
+    if "without" in kinds:
+        changes += [(f"without {name}", {"without_rules": (name,)}) for name in RULE_NAMES]
+    return made + [Stage(name, adapter, replace(default, **change), own) for name, change in changes]
+
+
+def _parts(adapter: str, default: AgentOptions, each_rule: bool) -> Iterator[Stage]:
+    """The rows with one part more each; a part that is off by default has none."""
+    before = Stage("base model, plan and SQL", "none", replace(default, **OFF))
+    yield before
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("+ fine-tuning", {}),
+        ("+ cell values", {"values": default.values}),
+        ("+ grammar", {"constrain": default.constrain}),
+        ("+ linking", {"hints": default.hints}),
+        ("+ schema orders", {"orders": default.orders}),
+        ("+ repair", {"repair": default.repair}),
+        *_rule_parts(each_rule),
+        ("+ refine", {"max_attempts": default.max_attempts}),
+        ("+ second look", {"second_look": default.second_look}),
+    ]
+    for name, change in changes:
+        stage = Stage(name, adapter, replace(before.options, **change), before.name)
+        if (stage.adapter, stage.options) != (before.adapter, before.options):
+            yield stage
+            before = stage
+
+
+def _rule_parts(each_rule: bool) -> list[tuple[str, dict[str, Any]]]:
+    if each_rule:
+        return [(f"+ {name}", {"without_rules": RULE_NAMES[number:]}) for number, name in enumerate(RULE_NAMES, 1)]
+    return [(f"+ {len(RULE_NAMES)} rules", {"without_rules": ()})]
+
 
 TIMES = frozenset({"wall_ms", "plain_ms", "plain_ms_source"})
 NO_TIMES = (

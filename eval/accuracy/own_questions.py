@@ -1,7 +1,7 @@
 """Measures accuracy on one's own questions: a CSV file with a column `question` and a column `sql`, on one's own database.
 
 An answer is right if its rows are those of the given SQL, in any order of columns, and in the given order of rows where that
-SQL says ORDER BY (`eval.scoring.spider.execution_match`).
+SQL says ORDER BY (`eval.scoring.spider_rules`).
 """
 
 import csv
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.conversation.conversation import Answer
+from agent.conversation import Answer
 from eval.accuracy.summary import wilson_95
 from eval.datasets.official import DatasetError
-from eval.scoring.spider.execution_match import order_matters, spider_match
+from eval.scoring.spider_rules import order_matters, spider_match
 from tools.databases.database import Database
 from tools.result import Limits, QueryError
 

@@ -1,4 +1,6 @@
-"""Runs a benchmark: asks for each prediction, has it scored and stores the record. The caller passes what answers.
+"""A progress bar on stderr that shows the accuracy so far.
+
+Runs a benchmark: asks for each prediction, has it scored and stores the record. The caller passes what answers.
 
 With one question at a time, scoring and prediction take turns, so that neither distorts the other's time on a small
 machine. With several at once, the run ends sooner, but the times of single answers mean little.
@@ -8,17 +10,48 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from eval.accuracy.accuracy_bar import AccuracyBar
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from eval.accuracy.predict import answered
+from eval.accuracy.record import Predict, Prediction, Record, RecordLog
 from eval.accuracy.summary import summarise
 from eval.datasets.official import Example
 from eval.datasets.registry import by_database
-from eval.predict.asking import answered
-from eval.predict.record import Predict, Prediction, Record, RecordLog
 from eval.scoring.referee import Engine, Task, Verdict
 from eval.scoring.referee_pool import Worker
 from eval.scoring.rules import Rules
+
+
+class AccuracyBar:
+    """A context manager that shows the bar while entered, if `visible`. `total`: the number of questions."""
+
+    def __init__(self, total: int, visible: bool) -> None:
+        self._progress = Progress(
+            TextColumn("EX {task.fields[accuracy]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not visible,
+        )
+        self._task = self._progress.add_task("", total=total, accuracy="-")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, done: int, verdicts: Sequence[bool]) -> None:
+        """Show that `done` questions are finished, and the accuracy from the `verdicts` so far."""
+        accuracy = f"{sum(verdicts) / len(verdicts):.1%}" if verdicts else "-"
+        self._progress.update(self._task, completed=done, accuracy=accuracy)
+
 
 _NO_DATABASE = "the database is not there"
 # DuckDB reserves far more address space than it uses; its own memory limit bounds what it uses.

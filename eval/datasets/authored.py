@@ -17,7 +17,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any, Literal
 
-from decoding.checkpoints.fetch.cache_folder import cache_root
+from decoding.checkpoints.cache_folder import cache_root
 from eval.datasets.official import DatasetError, Example
 
 Part = Literal["train", "choosing", "sealed"]

@@ -9,13 +9,12 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from eval.datasets.golds.gold_sql import GoldError, normalise, sql_text
-from eval.datasets.golds.sources import HELD_BACK, Question, spider_questions, syn_questions
-from eval.datasets.golds.verify import run
+from eval.datasets.follow_ups import follow_up
+from eval.datasets.gold_databases import run
+from eval.datasets.gold_sql import GoldError, normalise, sql_text
 from eval.datasets.official import Example, database_file, spider_difficulty
-from eval.datasets.variants.follow_ups import follow_up
-from eval.scoring.spider.exact_match import load_schemas
-from eval.scoring.spider.execution_match import plug_in_value
+from eval.datasets.sources import HELD_BACK, Question, spider_questions, syn_questions
+from eval.scoring.spider_rules import load_schemas, plug_in_value
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 

@@ -1,6 +1,13 @@
-"""Loads the data sets that `sqlagent eval` knows, and selects their questions: all, the first, or a sample.
+"""The table of data sets, and how their questions are selected.
 
-The data sets are listed in `eval.datasets.table`.
+The table of data sets: where each is defined, by name. It imports none of them, because the command line reads it first.
+
+To add one, write a line in `DATASETS`, or call `register_dataset` from an extension. `eval.datasets.registry.Dataset`
+defines what a data set is.
+
+Loads the data sets that `sqlagent eval` knows, and selects their questions: all, the first, or a sample.
+
+The data sets are listed in `eval.datasets.registry`.
 """
 
 from collections import defaultdict
@@ -14,10 +21,49 @@ from typing import Literal
 from eval.datasets.authored import load_authored
 from eval.datasets.held_back import load_follow_ups, load_held_back
 from eval.datasets.official import DatasetError, Example, load_bird, load_spider
-from eval.datasets.table import DATASETS
-from eval.scoring.bird_rules import BIRD as BIRD_RULES
+from eval.scoring.bird import BIRD as BIRD_RULES
 from eval.scoring.rules import Rules
-from eval.scoring.spider.spider_rules import SPIDER as SPIDER_RULES
+from eval.scoring.spider_rules import SPIDER as SPIDER_RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """place: "module:NAME" of the `Dataset`, imported when it is needed. help: its text in `sqlagent eval --help`."""
+
+    place: str
+    help: str
+
+
+_REGISTRY = "eval.datasets.registry"
+
+DATASETS: dict[str, Listed] = {
+    "spider": Listed(f"{_REGISTRY}:SPIDER", "Spider's questions, by its official rules."),
+    "bird": Listed(f"{_REGISTRY}:BIRD", "BIRD's questions, by its official rules."),
+    "held_back": Listed(
+        f"{_REGISTRY}:HELD_BACK", "The questions of the databases that training leaves out, by Spider's rules."
+    ),
+    "held_back/spider_syn": Listed(f"{_REGISTRY}:HELD_BACK_SYN", "The same in Spider-Syn's wording."),
+    "authored": Listed(
+        f"{_REGISTRY}:AUTHORED", "Questions that people would ask of their own databases, by Spider's rules."
+    ),
+    "authored/train": Listed(f"{_REGISTRY}:AUTHORED_TRAIN", "The part that training reads."),
+    "authored/sealed": Listed(f"{_REGISTRY}:AUTHORED_SEALED", "The part that nobody reads."),
+    "follow_ups": Listed(
+        f"{_REGISTRY}:FOLLOW_UPS", "Second questions on the databases that training leaves out, by Spider's rules."
+    ),
+}
+
+
+def register_dataset(name: str, place: str, help: str) -> None:
+    """Add a data set, so that `sqlagent eval NAME` measures on it. `place` and `help`: see `Listed`.
+
+    Raises ValueError for a name that is not an identifier or is taken.
+    """
+    listed = Listed(place, help)
+    if not name.isidentifier() or DATASETS.get(name, listed) != listed:
+        raise ValueError(f"a data set cannot be called {name!r}: choose a new name of letters, digits and _")
+    DATASETS[name] = listed
+
 
 Order = Literal["given", "shuffled"]
 

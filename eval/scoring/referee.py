@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Literal
 
-from eval.scoring.bird_score import time_reward
+from eval.scoring.bird import time_reward
 from eval.scoring.rules import Rules
 from eval.scoring.run_query import DuckDBEngine, QueryFailedError, Row, comparable, connect, run_sqlite
 

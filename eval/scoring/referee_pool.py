@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from eval.scoring.referee import Phase, Task, Verdict, lost
-from tools.processes.child_process import ChildProcess
+from tools.processes import ChildProcess
 
 _START_S = 120.0
 _MESSAGE_GRACE_S = 0.5

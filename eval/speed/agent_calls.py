@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.graph.toolbox import AgentOptions
+from agent.context import AgentOptions
 from decoding.serving.model_queue import never
 from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
+from eval.accuracy.predict import AgentPredict, FirstTurn
+from eval.accuracy.record import Prediction
 from eval.datasets.official import Example
-from eval.predict.agent_predict import AgentPredict, FirstTurn
-from eval.predict.record import Prediction
 from tools.result import Limits
 
 

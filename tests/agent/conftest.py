@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from langchain_core.language_models import FakeListChatModel
 
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.context import AgentOptions, Toolbox
+from agent.conversation import Conversation
+from agent.prompts.compact import Compact
 from agent.prompts.profiles import load_profile
-from agent.prompts.profiles.compact import Compact
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 

@@ -10,10 +10,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import Field
 
-from agent.assemble import ModelChoice, OptionRefused
-from agent.conversation.conversation import Again, Conversation
-from agent.graph.toolbox import AgentOptions
-from agent.remote import RemoteModel, any_model
+from agent.assemble import ModelChoice, OptionRefused, RemoteModel, any_model
+from agent.context import AgentOptions
+from agent.conversation import Again, Conversation
 from app.shared.exit_codes import USAGE, plain_errors
 from tools.databases.database import Database
 

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.conversation.conversation import Conversation
+from agent.conversation import Conversation
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
 from tools.example.questions import STARTERS, ExampleQuestion
-from tools.linking.starter_questions import starters
+from tools.linking.questions import starters
 from tools.result import Result
 
 QUESTIONS = ("How many customers are there?", "Which artists come from Norway?", "What does the average record cost?")

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.assemble import LoadedModel
-from agent.graph.toolbox import Toolbox
+from agent.context import Toolbox
 from agent.prompts.profiles import load_profile
 from app.cli import app
 from app.shared import exit_codes

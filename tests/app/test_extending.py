@@ -1,4 +1,4 @@
-"""The walks of EXTENDING.md: its code, outside the project, adds a method, a kind of database, a node and a benchmark."""
+"""The walks of docs/extending.md: its code, outside the project, adds a method, a kind of database, a node and a benchmark."""
 
 import json
 import re
@@ -14,22 +14,20 @@ from typer.testing import CliRunner
 
 from agent.assemble import LoadedModel
 from agent.assistant import Assistant
-from agent.graph.graph import build_graph
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.context import AgentOptions, Toolbox
+from agent.graph import build_graph
 from agent.observe.events import Finished, Noted, Started
-from agent.observe.node_table import NODES
-from agent.observe.step_titles import step_title
+from agent.observe.node_table import NODES, step_title
 from agent.prompts.profiles import load_profile
 from app.cli import app
 from app.shared import exit_codes
 from app.shared.option_groups import Asking
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.heads.head import load_head
 from decoding.heads.kinds import KINDS
 from decoding.methods.registry import load_method, ready_methods
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings
-from decoding.training.data.groups import group_line
 from tests.agent.conftest import ScriptedModel, Talk, talk
 from tests.app.shared.extended import PAGE, extended, files_of_the_page
 from tests.decoding.engine.test_lossless import rounds_of, text_of
@@ -38,9 +36,9 @@ from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.toy import ToyTarget
 from tests.decoding.models.training_data import agent_groups
 from tests.eval.answering import AnsweringModel
-from tools.databases.open_database import open_database
-from tools.databases.restricted_database import restricted
+from tools.databases.open_database import open_database, restricted
 from tools.result import QueryError
+from training.packs.groups import group_line
 
 __all__ = ["talk"]
 

@@ -20,15 +20,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agent.conversation.archive import Archive
+from agent.archive import Archive
 from agent.observe.events import Asked, Judged
 from app.cli import app
 from app.shared import exit_codes
-from eval.predict.record import Record, RecordLog
+from eval.accuracy.record import Record, RecordLog
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.ui.workspaces import scripted_workspace
+from tools.databases import sqlalchemy_database
 from tools.databases.open_database import open_database
-from tools.databases.server import sqlalchemy_database
 from tools.result import OpenError
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def _killed_after(code: str) -> None:
 def test_a_killed_server_keeps_conversation_and_feedback(tmp_path: Path) -> None:
     _killed_after(f"""
 from pathlib import Path
-from agent.conversation.archive import Archive
+from agent.archive import Archive
 from agent.observe.events import Asked, Judged
 archive = Archive(Path({str(tmp_path / "chats.sqlite")!r}))
 name = archive.begin("ada", "example")
@@ -90,7 +90,7 @@ for event in session.ask("And artists?"):
 def test_a_killed_evaluation_keeps_its_records(tmp_path: Path) -> None:
     _killed_after(f"""
 from pathlib import Path
-from eval.predict.record import Record, RecordLog
+from eval.accuracy.record import Record, RecordLog
 log, rest = RecordLog(Path({str(tmp_path)!r}), {{}}, Record), dict(zip(Record.__dataclass_fields__, [""] * 14))
 for number in range(100000):
     log.append(Record(**rest | {{"id": str(number), "question": "x" * 5000}}))

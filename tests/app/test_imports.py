@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from decoding.checkpoints.fetch.cache_folder import cache_root
-from decoding.checkpoints.fetch.embedded import BASE_SHA256, embedded_gguf, ensure_embedded
+from decoding.checkpoints.cache_folder import cache_root
+from decoding.checkpoints.embedded import BASE_SHA256, embedded_gguf, ensure_embedded
 from decoding.checkpoints.identity import recorded
 from decoding.errors import pip_install
 from kernels.available import has_gpu, runs_cpu_kernels

@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk
 
 from agent.assemble import LoadedModel, ModelChoice
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.context import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
 from tools.databases.database import Database
 from tools.result import Limits

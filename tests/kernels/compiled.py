@@ -13,9 +13,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from kernels import adapted_norm, choice, compaction, domino, gate, low_bit_product, norm, rope, tree_attention
-from kernels.low_bit import LowBit
-from kernels.ragged import Ragged, SequenceRows
+from kernels.gpu import choice, domino, norm, rope, tree_attention
+from kernels.gpu import low_bit as low_bit_product
+from kernels.gpu import norm as adapted_norm
+from kernels.gpu import norm as gate
+from kernels.gpu import tables as compaction
+from kernels.gpu.low_bit import LowBit
+from kernels.gpu.ragged import Ragged, SequenceRows
 
 HOPPER = GPUTarget("cuda", 90, 32)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kernels.ragged import Ragged, SequenceRows
+from kernels.gpu.ragged import Ragged, SequenceRows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

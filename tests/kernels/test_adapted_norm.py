@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.adapted_norm import adapt_and_norm, adapt_and_norm_reference
+from kernels.gpu.norm import adapt_and_norm, adapt_and_norm_reference
 from tests.kernels.ragged_data import DEVICE
 
 

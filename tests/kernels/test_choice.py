@@ -4,9 +4,8 @@ import pytest
 import torch
 from triton.runtime.interpreter import InterpreterBuilder
 
-from decoding.engine.sampling.numpy_choice import keyed_argmax
-from kernels.choice import choose, choose_reference
-from kernels.philox import gumbel
+from decoding.engine.sampler import keyed_argmax
+from kernels.gpu.choice import choose, choose_reference, gumbel
 from tests.kernels.ragged_data import DEVICE
 
 SEEDS = (3, -7, 2**62 + 9, 5 + (1 << 32))

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from kernels.domino import Correction, correct_chain, correct_chain_reference
+from kernels.gpu.domino import Correction, correct_chain, correct_chain_reference
 from tests.kernels.ragged_data import DEVICE
 
 VOCAB, SIZE, RANK, GRU, HIDDEN, DEPTH = 170, 150, 5, 132, 7, 6

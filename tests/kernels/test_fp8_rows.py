@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.compaction import Move, compact
-from kernels.fp8_rows import read_rows, rounded, scale_planes, write_rows
-from kernels.ragged import Ragged, SequenceRows
-from kernels.rope import rotate_and_store, rotate_and_store_reference
-from kernels.tree_attention import tree_attention, tree_attention_reference
+from kernels.gpu.ragged import Ragged, SequenceRows
+from kernels.gpu.rope import read_rows, rotate_and_store, rotate_and_store_reference, rounded, scale_planes, write_rows
+from kernels.gpu.tables import Move, compact
+from kernels.gpu.tree_attention import tree_attention, tree_attention_reference
 from tests.kernels.ragged_data import DEVICE, tree
 
 LAYERS, KV_HEADS, HEADS, DIM = 2, 3, 6, 16

@@ -2,7 +2,7 @@
 
 import torch
 
-from kernels.gate import gated, gated_reference
+from kernels.gpu.norm import gated, gated_reference
 from tests.kernels.ragged_data import DEVICE
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.low_bit import joined, packed
+from kernels.gpu.low_bit import joined, packed
 from tests.kernels.test_low_bit_product import random_weight
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.norm import add_rms_norm, add_rms_norm_reference
+from kernels.gpu.norm import add_rms_norm, add_rms_norm_reference
 from tests.kernels.ragged_data import DEVICE
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from kernels.gpu.choice import gumbel, philox4x32
 from kernels.gumbel import GUMBEL_MAX, GUMBEL_MIN
-from kernels.philox import gumbel, philox4x32
 
 # From the authors' Random123 distribution (kat_vectors, philox4x32 10 rounds): counter, key, output.
 KNOWN = [

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.rope import rotate_and_store, rotate_and_store_reference
+from kernels.gpu.rope import rotate_and_store, rotate_and_store_reference
 from tests.kernels.ragged_data import DEVICE, mixed_batch
 
 LAYERS, LAYER, HEADS, KV_HEADS, DIM = 2, 1, 3, 1, 10

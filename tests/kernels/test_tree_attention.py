@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kernels.ragged import Ragged
-from kernels.tree_attention import tree_attention, tree_attention_reference
+from kernels.gpu.ragged import Ragged
+from kernels.gpu.tree_attention import tree_attention, tree_attention_reference
 from tests.kernels.ragged_data import DEVICE, mixed_batch, part, tree
 
 LAYERS, LAYER, KV_HEADS = 2, 1, 2

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import grimp
 
-PACKAGES = ("sqlagent", "app", "agent", "decoding", "kernels", "tools", "ui", "eval")
+PACKAGES = ("sqlagent", "app", "agent", "decoding", "kernels", "tools", "ui", "eval", "training")
 
 
 class Arrangement(NamedTuple):

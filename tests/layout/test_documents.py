@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*sorted(path.name for path in ROOT.glob("*.md")), "log/2026-11-23-guard.md"]
+DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])]
 _TEST = re.compile(r"`(test_[a-z_0-9*]+)`")
-_PLACE = re.compile(r"`((?:app|agent|decoding|kernels|tools|ui|eval|tests)/[\w/.*-]+)`")
+_PLACE = re.compile(r"`((?:app|agent|decoding|kernels|tools|ui|eval|training|tests)/[\w/.*-]+)`")
 
 
 def named_tests() -> set[str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from decoding.checkpoints.fetch.cache_folder import cache_root, models_folder
-from tools.processes.temporary_folders import PREFIX
+from decoding.checkpoints.cache_folder import cache_root, models_folder
+from tools.processes import PREFIX
 
 
 def test_tests_have_a_cache_folder_of_their_own() -> None:

@@ -126,10 +126,10 @@ def test_the_source_archive_builds_the_same_wheel(wheel: Path, tmp_path: Path) -
 def test_in_the_repository_installed_names_are_the_same_modules() -> None:
     code = (
         "import sqlagent.tools.result as a, tools.result as b; from sqlagent.decoding.methods import table\n"
-        "import decoding.methods.table; print(a is b, table is decoding.methods.table, table.__spec__.name)"
+        "import decoding.methods.registry; print(a is b, table is decoding.methods.registry, table.__spec__.name)"
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert told == "True True decoding.methods.table\n"
+    assert told == "True True decoding.methods.registry\n"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.observe.event_json import from_json
-from agent.observe.events import Event
+from agent.observe.events import Event, from_json
 
 RECORDED = Path(__file__).parent / "recorded"
 

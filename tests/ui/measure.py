@@ -14,13 +14,13 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
+from agent.archive import Archive
 from agent.assemble import ModelChoice, load_model
-from agent.conversation.archive import Archive
 from agent.observe.events import Wrote
 from app.shared.databases import open_named
 from tests.ui.browser import ask, choose_file, open_browser, open_page, served, side_tab, until
 from tests.ui.workspaces import scripted_workspace
-from tools.linking.starter_questions import starters
+from tools.linking.questions import starters
 from ui.session.session import Session
 from ui.session.workspace import Workspace
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from agent.archive import Archive
 from agent.assemble import ModelChoice, load_model
-from agent.conversation.archive import Archive
 from app.shared.databases import open_named
 from ui.session.workspace import Workspace
 

@@ -19,18 +19,18 @@ from pathlib import Path
 
 import psutil
 
+from agent.archive import Archive
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.conversation.archive import Archive
-from agent.graph.toolbox import Toolbox
+from agent.context import Toolbox
 from agent.observe.audit import AuditLog
+from agent.prompts.compact import Compact
 from agent.prompts.profiles import ModelStep
-from agent.prompts.profiles.compact import Compact
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.ui.workspaces import MUSIC, Brief, music
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
+from ui.session.services import Settings
 from ui.session.session import Session
-from ui.session.settings import Settings
 from ui.session.workspace import Workspace
 
 PEOPLE, CONVERSATION, VISIT = 3, 8, 50  # questions of a conversation, questions until somebody leaves

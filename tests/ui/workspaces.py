@@ -10,17 +10,16 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
+from agent.archive import Archive
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.conversation.archive import Archive
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.context import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Limits
-from ui.session.services import GuestRules
+from ui.session.services import GuestRules, Settings
 from ui.session.session import Session
-from ui.session.settings import Settings
 from ui.session.workspace import Workspace
 
 OPEN = GuestRules()

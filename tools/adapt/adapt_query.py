@@ -15,7 +15,7 @@ from sqlglot import exp
 from tools.linking.match_values import ValueMatch
 from tools.linking.word_forms import STOP_WORDS, name_stems, split, stem, word_set
 from tools.schema import Column, Schema, Table
-from tools.sql.parse_quietly import parse_or_nothing
+from tools.sql.scope import parse_or_nothing
 
 _LEAD = re.compile(
     r"[\s.…]*(?:(?:and|but|so|now|then|also|ok|okay|please|or|no|plus|great|thanks|sorry|i meant?|what about|how about"

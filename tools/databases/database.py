@@ -75,16 +75,16 @@ class DatabaseKind:
 DATABASE_KINDS: dict[str, DatabaseKind] = {
     "duckdb": DatabaseKind(
         lambda sources: True,
-        "tools.databases.files.open_files:open_files",
-        "tools.databases.files.open_files:open_files_apart",
+        "tools.databases.files.load_files:open_files",
+        "tools.databases.files.load_files:open_files_apart",
     ),
     "server": DatabaseKind(
         lambda sources: is_url(sources[0]) and not names_a_file(sources[0]),
-        "tools.databases.server.sqlalchemy_database:open_server",
+        "tools.databases.sqlalchemy_database:open_server",
     ),
     "sqlite": DatabaseKind(
         lambda sources: names_a_file(sources[0]) and sources[0].startswith("sqlite"),
-        "tools.databases.sqlite.open_sqlite:open_sqlite",
+        "tools.databases.sqlite_database:open_sqlite",
     ),
 }
 """By the name that `--engine` takes. The last one that recognises a source opens it."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 from tools.guard.guard import Judged, judged
-from tools.processes.watchdog import Reason, Watchdog
+from tools.processes import Reason, Watchdog
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 

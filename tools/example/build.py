@@ -7,8 +7,8 @@ from typing import Any
 
 import duckdb
 
-from tools.example import catalogue, people, sales
-from tools.example.dice import Dice
+from tools.example import rows as data
+from tools.example.rows import Dice
 
 SEED = 1877  # the year of the phonograph
 FILE_NAME = "needle_and_groove.duckdb"
@@ -19,23 +19,23 @@ Row = tuple[Any, ...]
 def rows_by_table() -> dict[str, list[Row]]:
     """Every table's rows, parents before children; the same on every machine."""
     dice = Dice(SEED)
-    artists, stores, customers = catalogue.artists(dice), people.stores(), people.customers(dice)
-    albums, employees = catalogue.albums(dice, artists), people.employees(dice, stores)
-    orders = sales.orders(dice, customers, employees)
-    lines, concerts = sales.order_lines(dice, orders, albums), sales.concerts(dice, artists)
+    artists, stores, customers = data.artists(dice), data.stores(), data.customers(dice)
+    albums, employees = data.albums(dice, artists), data.employees(dice, stores)
+    orders = data.orders(dice, customers, employees)
+    lines, concerts = data.order_lines(dice, orders, albums), data.concerts(dice, artists)
     return {
-        "genres": catalogue.genres(),
+        "genres": data.genres(),
         "artists": artists,
         "albums": albums,
-        "tracks": catalogue.tracks(dice, albums),
+        "tracks": data.tracks(dice, albums),
         "stores": stores,
         "employees": employees,
         "customers": customers,
         "orders": orders,
         "order_lines": lines,
-        "reviews": sales.reviews(dice, orders, lines),
+        "reviews": data.reviews(dice, orders, lines),
         "concerts": concerts,
-        "tickets": sales.tickets(dice, concerts, customers),
+        "tickets": data.tickets(dice, concerts, customers),
     }
 
 

@@ -2,17 +2,17 @@
 
 Everything is an allow-list on sqlglot's tree: the root, every node class, what may stand in FROM, every function at every
 position. A function that sqlglot has a class for passes unless it is listed as never; one without a class passes only when
-`tools/guard/allowed_functions.py` lists it for the dialect. A harmless function that the list lacks therefore comes back as
+`tools/guard/allowed.py` lists it for the dialect. A harmless function that the list lacks therefore comes back as
 `unknown_function` with close names, like any misspelt one, and is not run: a list that lags behind an engine costs an
 answer, never a file. Unknown tables are left to the engine, which knows candidates.
 
-What is judged is what runs: the statement is written anew from its words first (`tools/guard/respell.py`), that text is parsed
-and judged, and that text goes to the engine, never the one that was given.
+What is judged is what runs: the statement is written again from its words first (`tools/guard/canonicalize.py`), that text
+is parsed and judged, and that text goes to the engine, never the one that was given.
 
 The guard is the first of two locks. It is not the last: each engine repeats it with its own means (read-only file, no
 external access, authorizer, read-only transaction), so that a disagreement between sqlglot's parser and the engine's, or a
 view or macro that lies in a hostile file, meets the second. What no engine bounds, the length of one text, is bounded here
-alone (`tools/guard/growth.py`).
+alone (`tools/guard/size_limits.py`).
 """
 
 import re
@@ -25,14 +25,22 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token
 
-from tools.guard.allowed_functions import TABLE_FUNCTIONS, never, ordinary
-from tools.guard.allowed_tables import function_name, refused, table_objection, type_objection, written_name
-from tools.guard.growth import growth
+from tools.guard.allowed import (
+    TABLE_FUNCTIONS,
+    function_name,
+    never,
+    ordinary,
+    refused,
+    table_objection,
+    type_objection,
+    written_name,
+)
+from tools.guard.canonicalize import Respelt, dropped_name, respelt, with_aliases_marked, without_long_lists
 from tools.guard.names import unresolved
-from tools.guard.respell import Respelt, dropped_name, respelt, with_aliases_marked, without_long_lists
+from tools.guard.size_limits import growth
 from tools.result import QueryError
 from tools.schema import Schema
-from tools.sql.parse_quietly import parse_quietly
+from tools.sql.scope import parse_quietly
 
 MAX_CHARACTERS = 100_000
 MAX_WORDS = 40_000

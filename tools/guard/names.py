@@ -16,7 +16,7 @@ from difflib import get_close_matches
 
 from sqlglot import exp
 
-from tools.guard.allowed_tables import in_schema, refused, unknown_table, written_name
+from tools.guard.allowed import in_schema, refused, unknown_table, written_name
 from tools.result import QueryError
 from tools.schema import Schema
 

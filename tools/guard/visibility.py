@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from tools.guard.allowed_tables import unknown_table
+from tools.guard.allowed import unknown_table
+from tools.guard.canonicalize import Respelt, edited
 from tools.guard.guard import Judged
-from tools.guard.respell import Respelt, edited
 from tools.result import OpenError, QueryError
 from tools.schema import Schema, Table, words_of
 

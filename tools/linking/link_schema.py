@@ -13,8 +13,17 @@ from functools import lru_cache
 from itertools import pairwise
 
 from tools.linking.match_values import ValueMatch
-from tools.linking.thesaurus import implied_words, other_words
-from tools.linking.word_forms import STOP_WORDS, keys, name_stems, name_words, split, stem, word_set
+from tools.linking.word_forms import (
+    STOP_WORDS,
+    implied_words,
+    keys,
+    name_stems,
+    name_words,
+    other_words,
+    split,
+    stem,
+    word_set,
+)
 from tools.schema import Column, Schema, Table
 from tools.sql.join_graph import Edge, connect, edges
 

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tools.databases.database import Database
-from tools.linking.demonyms import places
-from tools.linking.genders import gender_codes, other_codes
 from tools.linking.value_index import Cell, ValueIndex, key_of, look_up, value_index
-from tools.linking.word_forms import STOP_WORDS, Word, name_words, split, stem
+from tools.linking.word_forms import STOP_WORDS, Word, gender_codes, name_words, other_codes, places, split, stem
 
 LONGEST_PHRASE = 5
 CELLS_PER_PHRASE = 3

@@ -1,5 +1,5 @@
 """The distinct short text values of a database, indexed by their words, in memory; built once per open database, from values
-that are kept on disk where they may be (`tools.databases.reading.kept_values`).
+that are kept on disk where they may be (`tools.databases.choices`).
 
 Work and memory are bounded: 20,000 values per column and 300,000 in all, 80 characters per value, 3 seconds per column and 20
 in all. A column that does not fit is noted as incomplete; such columns are queried for exact values for each question.
@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from sqlglot import exp
 
+from tools.databases.choices import read_or_kept
 from tools.databases.database import Database
-from tools.databases.reading.kept_values import read_or_kept
 from tools.linking.word_forms import STOP_WORDS, fold, keys, name_words, stem
 from tools.result import Limits, QueryError
 from tools.schema import Column, ColumnRef, Schema, Table

@@ -10,7 +10,7 @@ from functools import lru_cache
 from tools.linking.mentions import Places, counted_columns, mentioned_columns, mentioned_roles, unshared
 from tools.linking.question_context import QuestionContext
 from tools.schema import Schema
-from tools.sql.joinable_columns import identifiers
+from tools.sql.join_graph import identifiers
 
 _identifiers = lru_cache(maxsize=16)(identifiers)
 

@@ -13,8 +13,7 @@ from tools.linking.link_schema import Link, mentions
 from tools.linking.match_values import ValueMatch
 from tools.linking.word_forms import NUMBER_WORDS, keys, name_stems, stem
 from tools.schema import Column, ColumnRef, Schema
-from tools.sql.join_graph import edges
-from tools.sql.joinable_columns import Joinable, joinable
+from tools.sql.join_graph import Joinable, edges, joinable
 from tools.sql.scope import column_ref, first_select, full_name, is_number, type_kind
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.ILike)

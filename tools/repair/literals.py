@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from tools.linking.genders import gender_codes
 from tools.linking.match_values import ValueMatch
 from tools.linking.question_context import QuestionContext
-from tools.linking.word_forms import NUMBER_WORDS
+from tools.linking.word_forms import NUMBER_WORDS, gender_codes
 from tools.repair.lost_columns import add_join
 from tools.schema import ColumnRef, Schema
-from tools.sql.joinable_columns import joinable
+from tools.sql.join_graph import joinable
 from tools.sql.scope import column_ref, sources, type_kind
 
 SURE = 0.9

@@ -14,10 +14,9 @@ from tools.linking.question_context import QuestionContext
 from tools.repair.lost_columns import COLUMN_RULES, defects, near_miss, qualify, same_words
 from tools.result import QueryError
 from tools.schema import Schema
-from tools.sql.dialects.casts import cast_arguments, cast_comparisons
-from tools.sql.dialects.sqlite_to_duckdb import loose_group_by, quoted_strings
-from tools.sql.parse_quietly import parse_quietly
-from tools.sql.scope import common_table, full_name, sources
+from tools.sql.casts import cast_arguments, cast_comparisons
+from tools.sql.scope import common_table, full_name, parse_quietly, sources
+from tools.sql.sqlite_to_duckdb import loose_group_by, quoted_strings
 
 PASSES = 8
 _FOLDING = ("sqlite", "duckdb")  # where a name in quotes means the same in capitals and in small letters

@@ -11,7 +11,7 @@ from tools.repair.names import repair_names
 from tools.repair.rules import Rule, rules_of
 from tools.result import Limits, QueryError
 from tools.schema import Schema
-from tools.sql.parse_quietly import parse_or_nothing
+from tools.sql.scope import parse_or_nothing
 
 
 def repair_query(

@@ -15,16 +15,16 @@ from typing import Any
 
 import gradio as gr
 
-from agent.conversation.archive import Entry
-from tools.linking.starter_questions import first_questions
+from agent.archive import Entry
+from tools.linking.questions import first_questions
 from ui.page import panel as panels
-from ui.page.incoming import waiting_files
+from ui.page.files import waiting_files
 from ui.page.page import Page
 from ui.session.run import SORRY
 from ui.session.session import EXAMPLE, Session, Standing
 from ui.session.workspace import Workspace
+from ui.views.data_html import schema_html
 from ui.views.messages import Message, messages, turn_messages
-from ui.views.schema_html import schema_html
 from ui.views.words import plain
 
 PAUSE_S = 0.1  # between two updates of the chat while text is written: a page with a long conversation keeps up

@@ -8,15 +8,14 @@ from typing import Any
 
 import gradio as gr
 
-from agent.observe.event_json import EventError
+from agent.observe.events import EventError
 from decoding.errors import ModelError
 from tools.result import OpenError
+from ui.page.files import Incoming
 from ui.page.following import Following, on, on_change, warn_if_not_kept
-from ui.page.incoming import Incoming
-from ui.page.page import Page
-from ui.page.sidebar import hint_text
+from ui.page.page import Page, hint_text
+from ui.session.services import Settings
 from ui.session.session import Session
-from ui.session.settings import Settings
 from ui.session.workspace import Workspace
 from ui.views.words import plain
 

@@ -6,15 +6,14 @@ from typing import Any
 import gradio as gr
 
 from agent.assemble import DEFAULT_DECODER
-from agent.observe.step_titles import step_title
+from agent.observe.node_table import step_title
 from decoding.methods.registry import ready_methods
-from tools.sql.in_words import in_words
+from tools.sql.rendering import in_words
 from ui.session.conversation_view import TurnView
 from ui.session.session import Session
-from ui.views.chart_picture import picture
-from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, suggest
-from ui.views.decoding.decoding_html import decoding_html
-from ui.views.result_rows import NO_ROWS, Rows, rows_of, table_of
+from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, picture, suggest
+from ui.views.data_html import NO_ROWS, Rows, rows_of, table_of
+from ui.views.passes import decoding_html
 from ui.views.savings_html import savings_html
 from ui.views.words import counted, plain
 

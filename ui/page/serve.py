@@ -15,12 +15,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ui.doors.bodies import WholeBody
-from ui.doors.entrance import Cookies, Entrance
-from ui.doors.headers import SafeHeaders
-from ui.doors.hosts import trusted
-from ui.doors.logins import Logins
-from ui.doors.sessions import UPLOAD, OwnSessions
+from ui.http.entrance import UPLOAD, Cookies, Entrance, Logins, OwnSessions
+from ui.http.middleware import SafeHeaders, WholeBody, trusted
 from ui.page.asking import Asking
 from ui.page.files import file_routes
 from ui.page.page import FOLDER, Page, build_page

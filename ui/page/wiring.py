@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from agent.conversation.race import NoRace
+from agent.race import NoRace
 from decoding.serving.model_queue import Stopped
 from tools.result import OpenError
 from ui.page import panel as panels
@@ -15,9 +15,9 @@ from ui.page.page import Page
 from ui.session.kept import Busy, OtherData
 from ui.session.session import Session
 from ui.session.workspace import Full, NotYours, Workspace
-from ui.views.decoding.decoding_html import decoding_html
-from ui.views.decoding.race_html import race_html
 from ui.views.messages import message_turn, messages
+from ui.views.passes import decoding_html
+from ui.views.savings_html import race_html
 from ui.views.words import plain, trouble_html
 
 Updates = dict[Any, Any]

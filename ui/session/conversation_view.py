@@ -1,9 +1,17 @@
-"""From events to what the page holds: turns with their steps. Live and recorded events are folded alike."""
+"""From events to what the page holds: turns with their steps, and what a person changed in them.
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+From events to what the page holds: turns with their steps. Live and recorded events are folded alike.
+
+What a person has done after an answer: other SQL in its place, its steps timed with plain decoding.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
+from agent.context import Toolbox
+from agent.observe.audit import Trail, run_sql
 from agent.observe.events import (
     Answered,
     Asked,
@@ -18,10 +26,16 @@ from agent.observe.events import (
     Unclear,
     Waiting,
     Wrote,
+    plain_rows,
 )
-from agent.observe.node_notes import Note
-from decoding.engine.records.rounds import Round
-from tools.sql.pretty_sql import pretty_sql
+from agent.observe.node_table import Note
+from agent.presentation.present import present
+from agent.presentation.shown import shown_as_result
+from agent.race import plain_time_ms
+from decoding.engine.rounds import Round
+from tools.databases.database import Database
+from tools.result import Limits, OpenError, QueryError, Result
+from tools.sql.rendering import pretty_sql
 
 
 @dataclass(slots=True)
@@ -165,3 +179,41 @@ def _open_step(turn: TurnView, name: str) -> StepView:
 def _last_named(turn: TurnView, name: str) -> StepView:
     found = next((step for step in reversed(turn.steps) if step.name == name), None)
     return found or _open_step(turn, name)
+
+
+STORED_ROWS = 200  # of a result, in the archive and in a shared file
+LONGEST_SQL = 256_000  # characters of a statement that is run by hand
+
+
+def ran_by_hand(
+    trail: Trail | None, database: Database, sql: str, limits: Limits, turn: int
+) -> tuple[Ran, Result | None]:
+    """What running a statement for a turn gave; of one that is too long the SQL is not kept."""
+    if len(sql) > LONGEST_SQL:
+        return Ran(
+            turn, "", error=asdict(QueryError("refused", f"refused: more than {LONGEST_SQL:,} characters"))
+        ), None
+    outcome = run_sql(trail, database, sql, limits)
+    if isinstance(outcome, QueryError):
+        return Ran(turn, sql, error=asdict(outcome)), None
+    rows = tuple(map(tuple, plain_rows(outcome.rows[:STORED_ROWS])))
+    ran = Ran(turn, sql, outcome.columns, rows, len(outcome.rows), outcome.truncated, outcome.wall_ms)
+    return ran, outcome
+
+
+def every_row(trail: Trail | None, database: Database, sql: str, limits: Limits, *, as_answered: bool) -> Result:
+    """All rows of a query; `as_answered`: with the headings and names that its answer shows. Raises OpenError."""
+    run = partial(run_sql, trail, database, limits=limits)
+    outcome = run(sql)
+    if isinstance(outcome, QueryError):
+        raise OpenError(outcome.message)
+    return shown_as_result(present(outcome, sql, database.schema(), run), outcome) if as_answered else outcome
+
+
+def measured(toolbox: Toolbox, turns: Sequence[TurnView]) -> Iterator[Measured]:
+    """Time the newest turn's estimated steps with plain decoding. Raises NoRace and Stopped."""
+    last = len(turns) - 1
+    for place in turns[last].estimated:
+        step = turns[last].steps[place]
+        wall_ms = (step.record or {})["wall_ms"]
+        yield Measured(last, place, plain_time_ms(toolbox, step.name, step.rounds, wall_ms))

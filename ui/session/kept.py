@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from agent.conversation.archive import Archive, ArchiveFull
-from agent.graph.toolbox import Toolbox
-from agent.observe.event_json import EventError, from_json, to_json
-from agent.observe.events import Asked, Event, Failed, Judged, Measured, Ran
-from decoding.engine.recall import Recall
+from agent.archive import Archive, ArchiveFull
+from agent.context import Toolbox
+from agent.observe.events import Asked, Event, EventError, Failed, Judged, Measured, Ran, from_json, to_json
+from decoding.engine.method import Recall
 from tools.result import OpenError
 from ui.session.conversation_view import ConversationView, TurnView
 

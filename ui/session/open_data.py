@@ -11,8 +11,7 @@ from tools.databases.database import Database
 from tools.databases.files.sheets import AS_DETECTED, DETECTED, Choice, Choices, Sheet
 from tools.databases.open_database import open_database, open_uploads
 from tools.result import OpenError
-from ui.session.own_files import remove_files
-from ui.session.services import GuestRules
+from ui.session.services import GuestRules, remove_files
 
 
 @dataclass(frozen=True, slots=True)

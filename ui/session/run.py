@@ -7,24 +7,21 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agent.conversation.conversation import Again, Conversation
-from agent.conversation.records import records
-from agent.follow_ups.follow_up import without_reset
-from agent.graph.readings import entity_of
-from agent.graph.toolbox import StopSignal, Toolbox
+from agent.context import StopSignal, Toolbox
+from agent.conversation import Again, Conversation, records
+from agent.follow_ups import without_reset
 from agent.observe.audit import Trail
 from agent.observe.events import Asked, Event, Failed
+from agent.readings import entity_of
 from agent.state import Reading
 from decoding.engine.target import PromptTooLong
 from decoding.errors import ModelError
 from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.result import OpenError
-from ui.session.by_hand import STORED_ROWS
-from ui.session.conversation_view import TurnView
+from ui.session.conversation_view import STORED_ROWS, TurnView
 from ui.session.kept import KeptConversation
-from ui.session.services import Services
-from ui.session.settings import Settings
+from ui.session.services import Services, Settings
 
 REMEMBERED_TURNS = 6
 SORRY = "Something went wrong here; it is not your question's fault."

@@ -1,16 +1,198 @@
-"""What a session uses of the workspace that everybody shares, and what guests may do there."""
+"""What a session uses of the shared workspace, and the files that people bring and take away.
 
-from dataclasses import dataclass
-from typing import Protocol
+What a person may change about how questions are answered. Changes hold from the next question on.
 
-from agent.conversation.archive import Archive
-from agent.graph.toolbox import Toolbox
+The files that people bring and take away: a folder for each owner, and how much it may hold.
+
+What a server of many keeps for one of them is bounded twice: by what that owner's folder holds, and by what all hold together.
+
+What a session uses of the workspace that everybody shares, and what guests may do there.
+"""
+
+import hashlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Protocol
+
+from agent.archive import Archive
+from agent.assemble import DEFAULT_DECODER, ModelChoice
+from agent.context import AgentOptions, Toolbox
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
+from decoding.engine.method import UnknownMethod
+from decoding.methods.registry import METHODS, load_method, method_options, name_and_value, option_value
 from tools.databases.database import Database
+from tools.processes import spill_folder
+from tools.result import Limits, OpenError
 from ui.session.kept import Conversations
-from ui.session.own_files import OwnFiles
-from ui.session.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`options`: the decoder's own, as `name=value` pairs separated by spaces or commas. `measure`: race every step plainly.
+    `clarify`: ask back where a question is unclear."""
+
+    model: str = "embedded"
+    decoder: str = DEFAULT_DECODER
+    options: str = ""
+    temperature: float = 0.0
+    attempts: int = 3
+    max_rows: int = 1000
+    deadline_s: float = 30.0
+    measure: bool = False
+    constrain: bool = True
+    clarify: bool = True
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise ModelError or ValueError (UnknownMethod is one) with a line that says what is wrong."""
+        if None in astuple(self):
+            raise ValueError("a number is missing")
+        load_method(self.decoder, **self.decoder_options())
+
+    def decoder_options(self) -> dict[str, Any]:
+        """Raises ValueError, or UnknownMethod for an option that the decoder lacks."""
+        known = method_options(self.decoder)
+        given: dict[str, Any] = {}
+        for pair in self.options.replace(",", " ").split():
+            name, text = name_and_value(pair)
+            if name not in known:
+                raise UnknownMethod(f"{self.decoder} has no option {name}; it has: {', '.join(known) or 'none'}")
+            given[name] = option_value(text)
+        return given
+
+    def choice(self, base: ModelChoice) -> ModelChoice:
+        """`base` with what is set here."""
+        same = self.model == base.model
+        return replace(
+            base,
+            model=self.model,
+            adapter=base.adapter if same else "auto",
+            profile=base.profile if same else None,
+            decoder=self.decoder,
+            decoder_options=self.decoder_options(),
+            temperature=self.temperature,
+        )
+
+    def agent_options(self) -> AgentOptions:
+        return AgentOptions(
+            max_attempts=self.attempts,
+            race=self.measure,
+            constrain=self.constrain,
+            clarify=self.clarify,
+            seed=self.seed,
+            second_look=True,
+        )
+
+    def limits(self) -> Limits:
+        return Limits(deadline_s=self.deadline_s, max_rows=self.max_rows)
+
+
+def options_hint(decoder: str) -> str:
+    """The decoder's options with their defaults, as one would write them."""
+    known = method_options(decoder) if decoder in METHODS else {}
+    return " ".join(f"{name}={value}" for name, value in known.items()) or "no options"
+
+
+OWNERS_ALLOWANCES = 20
+"""All owners together may keep so many times what one may."""
+EXPORTS = "exports"
+
+
+class OwnFiles:
+    """One folder, with one inside for each owner. `most_mb`: MiB that an owner's files may take, exports apart."""
+
+    def __init__(self, most_mb: int) -> None:
+        self._root = _gradio_folder() / token_hex(8)
+        self._most = most_mb << 20
+        self._coming: Counter[str] = Counter()
+
+    def new_folder(self, owner: str) -> Path:
+        """A fresh folder of this owner's, with a name that nobody guesses."""
+        folder = self._of(owner) / token_hex(16)
+        (folder / EXPORTS).mkdir(parents=True, mode=0o700)
+        return folder
+
+    def owns(self, owner: str, path: Path) -> bool:
+        """Whether the path is a file of this owner's."""
+        found = path.resolve()
+        return found.is_relative_to(self._of(owner).resolve()) and found.is_file()
+
+    def offers(self, owner: str, path: Path) -> bool:
+        """Whether the path is a file that was made for this owner to take away."""
+        return self.owns(owner, path) and path.resolve().parent.name == EXPORTS
+
+    def discard(self, owner: str, path: Path) -> None:
+        """Remove the folder that an owner's file came with."""
+        inside = path.resolve().relative_to(self._of(owner).resolve())
+        shutil.rmtree(self._of(owner) / inside.parts[0], ignore_errors=True)
+
+    @contextmanager
+    def room(self, owner: str, length: int) -> Iterator[None]:
+        """Keep room for so many bytes that are on their way. Raises OpenError where there is none."""
+        if self.used(owner) + self._coming[owner] + length > self._most:
+            raise OpenError(f"your files would be more than the {self._most >> 20} MiB allowed here")
+        everything = sum(map(_bytes, _files(self._root))) + self._coming.total()
+        if everything + length > OWNERS_ALLOWANCES * self._most:
+            raise OpenError("this server keeps as many files as it may; try again later")
+        self._coming[owner] += length
+        try:
+            yield
+        finally:
+            self._coming[owner] -= length
+
+    def used(self, owner: str) -> int:
+        """Bytes of this owner's files, exports apart."""
+        return sum(_bytes(file) for file in _files(self._of(owner)) if file.parent.name != EXPORTS)
+
+    def exported(self, owner: str) -> int:
+        """Bytes of this owner's exports."""
+        return sum(_bytes(file) for file in _files(self._of(owner)) if file.parent.name == EXPORTS)
+
+    def remove(self, owner: str) -> None:
+        """All that this owner has here."""
+        shutil.rmtree(self._of(owner), ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove everybody's files."""
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _of(self, owner: str) -> Path:
+        return self._root / hashlib.sha256(owner.encode()).hexdigest()[:32]
+
+
+def fresh_export(folder: Path, name: str) -> Path:
+    """Where a session's next export goes, in the place of the last ones."""
+    remove_files((folder / EXPORTS).iterdir())
+    return folder / EXPORTS / name
+
+
+def remove_files(files: Iterable[Path]) -> None:
+    """Remove files, of which some may be gone already."""
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def _gradio_folder() -> Path:
+    """Where Gradio looks for files that come and go: private to this user, and gone with the program."""
+    return Path(os.environ.setdefault("GRADIO_TEMP_DIR", str(spill_folder() / "uploads"))).resolve()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def _bytes(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # removed meanwhile
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,15 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from agent.conversation.race import Lane, NoRace, race
-from agent.graph.toolbox import Toolbox
+from agent.context import Toolbox
 from agent.observe.audit import Trail
 from agent.observe.events import Event, Judged, Ran
+from agent.race import Lane, NoRace, race
 from agent.state import Reading
 from tools.databases.database import Database
 from tools.databases.files.export import Format, export
 from tools.result import OpenError
-from ui.session.by_hand import LONGEST_SQL, every_row, measured, ran_by_hand
-from ui.session.conversation_view import ConversationView
+from ui.session.conversation_view import LONGEST_SQL, ConversationView, every_row, measured, ran_by_hand
 from ui.session.kept import (
     SHARED,
     Busy,
@@ -31,9 +30,8 @@ from ui.session.kept import (
     write_shared,
 )
 from ui.session.open_data import Offer, OpenData, Opened, opened_url
-from ui.session.own_files import EXPORTS, fresh_export
 from ui.session.run import OTHER_DATA, STOPPED, Grounds, Question, Run
-from ui.session.services import Services
+from ui.session.services import EXPORTS, Services, fresh_export
 
 EXAMPLE = "example"
 PATIENCE_S = 10.0

@@ -9,18 +9,16 @@ from dataclasses import replace as changed
 from time import monotonic
 from typing import Any
 
+from agent.archive import Archive
 from agent.assemble import LoadedModel, ModelChoice
-from agent.conversation.archive import Archive
-from agent.graph.toolbox import Toolbox
+from agent.context import Toolbox
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
 from decoding.errors import ModelError
 from tools.databases.database import Database
 from ui.session.kept import Busy, Conversations
-from ui.session.own_files import OwnFiles
-from ui.session.services import GuestRules
+from ui.session.services import GuestRules, OwnFiles, Settings
 from ui.session.session import Session
-from ui.session.settings import Settings
 
 NO_PAGE_S, GONE_S = 5.0, 60.0
 """How long a session without an open page stays where room is needed, and where it is not."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import isfinite
 from typing import Any
 
-from agent.graph.presentation.cells import cell_text
+from agent.presentation.shown import cell_text
 from tools.linking.word_forms import name_words
 from ui.views.words import counted, html
 

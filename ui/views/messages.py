@@ -4,11 +4,9 @@ from collections.abc import Iterable, Sequence
 from textwrap import shorten
 from typing import Any
 
-from agent.conversation.savings import Savings, savings
-from agent.graph.presentation.bars import bar_lengths
-from agent.graph.presentation.cells import in_column
-from agent.observe.node_notes import Note
-from agent.observe.step_titles import step_title
+from agent.observe.node_table import Note, step_title
+from agent.observe.step_record import Savings, savings
+from agent.presentation.shown import bar_lengths, in_column
 from ui.session.conversation_view import StepView, TurnView
 from ui.views.line_svg import line_html
 from ui.views.words import counted, fenced, html, measured_words, milliseconds, plain

@@ -1,21 +1,52 @@
-"""The block head of DFlash (arXiv 2602.06036) and JetSpec (arXiv 2606.18394): one pass guesses a whole block of tokens.
+"""A shortcut around a block head's layers: guesses from the target's last state alone, as in Medusa's heads.
+
+The block head of DFlash (arXiv 2602.06036) and JetSpec (arXiv 2606.18394): one pass guesses a whole block of tokens.
 
 A block is the last committed token followed by masks. Queries come from the block alone; keys and values are projections of the
 context's fused hidden states and of the block, so the context goes through no layer and its keys and values are computed
 once per committed token. Attention inside the block is full (DFlash) or causal (JetSpec). Weights have the published names.
+
+The head of Domino (arXiv 2605.29707): a block head, and a causal correction of its guesses by the tokens guessed before.
+
+A GRU reads the anchor and the guessed tokens; its state and a position's state give a low-rank correction of that position's
+logits. For a small target, the paper's second factor [vocab, rank] would be larger than the rest of the head, so by default it
+is the LM head times a [hidden, rank] matrix. Weights have the names of the published heads.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.heads.head import Head, HeadConfig
-from decoding.heads.modules.last_state import LastState
 from decoding.heads.modules.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape, RmsNorm, TextRows
+
+
+class LastState(nn.Module):
+    """For each position after it, a multiple of the state and a correction: gain * h + up(silu(down(h))).
+
+    This is a low-rank head of Medusa (arXiv 2401.10774, 2.2.1), from which the LM head can read tokens from the first step on;
+    a block's attention takes very long to learn the same. Positions beyond the last one share its weights.
+    """
+
+    def __init__(self, width: int, places: int, rank: int) -> None:
+        super().__init__()
+        self._places, self._rank = places, rank
+        self.gain = nn.Parameter(torch.full((places, 1), 0.5))
+        self.down = nn.Parameter(torch.randn(places * rank, width) / width**0.5)
+        self.up = nn.Parameter(torch.zeros(places * width, rank))
+
+    def forward(self, last: Tensor, first: int, count: int) -> Tensor:
+        """[blocks, count, width] for positions from `first` on after states `last` [blocks, width]; 0 is the second token."""
+        wanted = torch.arange(first, first + count, device=last.device).clamp_max(self._places - 1)
+        inner = functional.silu(functional.linear(last, self.down)).view(-1, self._places, self._rank)
+        outer = self.up.view(self._places, -1, self._rank)[wanted]
+        corrections = torch.einsum("bpr,pwr->bpw", inner[:, wanted], outer)
+        out: Tensor = self.gain[wanted] * last[:, None] + corrections
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +193,42 @@ class BlockHead(Head):
         inside = inside.tril() if self.causal else inside
         parts = [before[:, None].expand(-1, size, -1), inside.expand(blocks, -1, -1)]
         return torch.cat(parts, 2)
+
+
+class DominoHead(BlockHead):
+    """gru: width of the causal encoder. rank: of the correction. own_output: whether it has its own factor [vocab, rank]."""
+
+    sizes: ClassVar[Mapping[str, Any]] = {**BlockHead.sizes, "shift": True, "gru": 256, "rank": 64, "own_output": False}
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__(config)
+        gru, rank = self.size("gru"), self.size("rank")
+        outputs = config.vocab if self.size("own_output") else config.hidden
+        self.prefix_gru = nn.GRU(config.hidden, gru, bias=False, batch_first=True)
+        self.embed_proj = nn.Sequential(
+            nn.Linear(config.hidden + gru, rank, bias=False), nn.SiLU(), nn.Linear(rank, outputs, bias=False)
+        )
+
+    def start(self, count: int) -> Tensor:
+        """The encoder's state [count, gru] before any token."""
+        return self.fc.weight.new_zeros(count, self.size("gru"))
+
+    def read(self, state: Tensor, embedded: Tensor) -> Tensor:
+        """The state [paths, gru] after one more token each, embedded [paths, hidden]."""
+        inputs, recurrent = self.prefix_gru.all_weights[0]
+        return torch.gru_cell(embedded, state, inputs, recurrent)
+
+    def read_all(self, embedded: Tensor) -> Tensor:
+        """States [paths, tokens, gru] after every token of embedded [paths, tokens, hidden]."""
+        states: Tensor = self.prefix_gru(embedded)[0]
+        return states
+
+    def factor(self, states: Tensor, prefix: Tensor) -> Tensor:
+        """The correction's left factor [..., rank] for positions with states [..., hidden] after prefixes [..., gru]."""
+        out: Tensor = self.embed_proj[:2](torch.cat([states, prefix], -1))
+        return out
+
+    def factor_rows(self, lm_head_rows: Tensor, ids: Tensor) -> Tensor:
+        """The right factor [tokens, rank] for some tokens: the correction of their logits is factor @ factor_rows.T."""
+        weight = cast(nn.Linear, self.embed_proj[2]).weight
+        return weight[ids] if self.size("own_output") else lm_head_rows @ weight

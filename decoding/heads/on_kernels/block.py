@@ -7,18 +7,25 @@ import numpy as np
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.method import Context
-from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.sampler import Floats
 from decoding.engine.target import Array
 from decoding.heads.on_kernels.layers import ROWS, Fed, HeadLayers, Seen
-from decoding.heads.on_kernels.vocabulary import KernelVocabulary, PackedRows
-from decoding.heads.on_kernels.weights import HeadWeights, Placed, Workspace, padded_rows, silu
+from decoding.heads.on_kernels.weights import (
+    HeadWeights,
+    KernelVocabulary,
+    PackedRows,
+    Placed,
+    Workspace,
+    padded_rows,
+    silu,
+)
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
-from kernels.cpu.heads.draft_tokens import Corrector, corrected_scratch
+from kernels.cpu.draft_tokens import Corrector, corrected_scratch
 
 
 class KernelBlock:
-    """One text's block head. See `decoding.methods.drafting.head_runtimes.BlockRuntime`."""
+    """One text's block head. See `decoding.methods.head_runtimes.BlockRuntime`."""
 
     def __init__(self, weights: HeadWeights, context: Context, frequent: Sequence[int], prompt: Sequence[int]) -> None:
         self.head = self._weights = weights
@@ -97,7 +104,7 @@ class KernelBlock:
         return Fed(self._layers, rows, self.count, seen)
 
     def _add_shortcuts(self, texts: "Sequence[KernelBlock]", states: Sequence[Floats], firsts: Sequence[int]) -> None:
-        """Add `decoding.heads.modules.last_state` to the states of each text, whose first stands at that place."""
+        """Add `decoding.heads.modules.block` to the states of each text, whose first stands at that place."""
         arrays, places = self._weights.arrays, self._weights.sizes["skip_places"]
         lasts, up = np.stack([text._last for text in texts]), arrays["skip_up"]
         inner = silu(self._space.linear(self._weights.matrix("skip_down"), lasts))

@@ -1,4 +1,7 @@
-"""The decoder layers of a head over one sequence: keys and values in pages, to which rows are added and overwritten."""
+"""The decoder layers of a head over one sequence: keys and values in pages, to which rows are added and overwritten.
+
+Which rows the nodes of a drafter's tree see: a table that grows level by level, as the kernels read it.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,13 +11,12 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.sampler import Floats
 from decoding.engine.target import DraftCaches
 from decoding.heads.on_kernels.weights import HeadWeights, Workspace
-from decoding.targets.int8.buffers import Longs, address
+from decoding.targets.int8.buffers import FloatLayout, Longs, Pages, address
 from decoding.targets.int8.compiled import compiled
-from decoding.targets.int8.pages import FloatLayout, Pages
-from kernels.cpu.heads.head_layer import Layer, Rows, Text, layer_scratch
+from kernels.cpu.head_layer import Layer, Rows, Text, layer_scratch
 from kernels.cpu.job import PAGE
 
 ROWS = 64  # that are fed at once, at most
@@ -188,3 +190,28 @@ class Fed:
         table, stride = (0, 0) if own is None else (address(own), own.strides[0])
         pages = address(self.layers.pages.addresses)
         return Text(row, self.rows, pages, self.before, self.seen.first, table, stride, address(counts))
+
+
+class TreeRows:
+    """The tree of one round. size: rows per node, which see each other and the rows of the node's ancestors.
+
+    hidden: rows that lie before those of the tree and that no node sees.
+    """
+
+    def __init__(self, size: int = 1, hidden: int = 0) -> None:
+        self._size = size
+        self._rows: list[list[int]] = [[]] * hidden  # what each row sees
+        self._level: list[list[int]] = [[]]  # what the nodes of the last level see; the root sees none
+
+    def grow(self, parents: Sequence[int]) -> Seen:
+        """Add the next level's nodes; parents: in the last level."""
+        first, size = len(self._rows), self._size
+        self._level = [
+            [*self._level[parent], *range(first + index * size, first + (index + 1) * size)]
+            for index, parent in enumerate(parents)
+        ]
+        self._rows += [node for node in self._level for _ in range(size)]
+        own = np.zeros((len(self._rows), max(map(len, self._rows))), np.int32)
+        for row, seen in enumerate(self._rows):
+            own[row, : len(seen)] = seen
+        return Seen(own, np.array([len(seen) for seen in self._rows], np.int32), first)

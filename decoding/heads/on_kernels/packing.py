@@ -1,6 +1,6 @@
 """Makes a head's `HeadWeights` from its module.
 
-Each matrix is stored as NAME.weight, int8, as `kernels.cpu.heads.linear.Matrix` describes it, with NAME.scales, NAME.offsets,
+Each matrix is stored as NAME.weight, int8, as `kernels.cpu.head_linear.Matrix` describes it, with NAME.scales, NAME.offsets,
 NAME.biases where it has any, and NAME.turns. Widths are padded to multiples of 64, heads with their halves apart, and each
 gate of a recurrent cell by itself. A layer's are qkv, output, gates (all gates, then all ups) and down, with the vectors
 post_norm and qk_norms.
@@ -16,12 +16,9 @@ from torch import Tensor, nn
 
 from decoding.checkpoints.arrays import Floats, floats
 from decoding.heads.head import Head
-from decoding.heads.modules.block import BlockHead
-from decoding.heads.modules.domino import DominoHead
-from decoding.heads.modules.eagle3 import Eagle3Head
-from decoding.heads.modules.falcon import FalconHead
+from decoding.heads.modules.block import BlockHead, DominoHead
+from decoding.heads.modules.drafters import Eagle3Head, FalconHead, MedusaHead
 from decoding.heads.modules.layer import Attention, GatedMlp
-from decoding.heads.modules.medusa import MedusaHead
 from decoding.heads.on_kernels.weights import HeadWeights
 from decoding.targets.int8.packed_model import Arrays, padded
 from decoding.targets.int8.packing import halves_apart, padded_to, whole_heads

@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 from llvmlite import binding
 
-from decoding.checkpoints.fetch.cache_folder import cache_root, written_whole
+from decoding.checkpoints.cache_folder import cache_root, written_whole
 from decoding.targets.int8.packed_model import keep_newest
 from kernels import cpu as cpu_kernels
 from kernels.cpu.processor import cpu_name, features_text, variant

@@ -8,19 +8,29 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
+from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
-from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.sampler import Floats
 from decoding.engine.target import TokenSet
-from decoding.targets.cache.kv_cache import TokenTable
-from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
+from decoding.targets.int8.buffers import (
+    Angles,
+    Buffers,
+    ByteLayout,
+    HeadBuffers,
+    Keys,
+    Longs,
+    Pages,
+    Part,
+    RowTables,
+    address,
+)
 from decoding.targets.int8.compiled import FORWARD, compiled
 from decoding.targets.int8.mask_rows import AheadHeads, KernelPairs, MaskRows
 from decoding.targets.int8.packed_model import Arrays, HeadPart, StoredRows, head_room, padded
-from decoding.targets.int8.pages import ByteLayout, Pages
-from decoding.targets.int8.rotation import KernelRotation, padded_matrix, stream_rotation
+from decoding.targets.int8.rounding import KernelRotation, padded_matrix, stream_rotation
+from decoding.targets.kv_cache import TokenTable
 from kernels.cpu.job import MATRICES, PHASES, Model, table_of
-from kernels.cpu.team import Team, thread_count
+from kernels.cpu.threads import Team, thread_count
 
 _ALONE = 1 << 24
 """Products of numbers that one thread has done before another one has come to help."""

@@ -11,21 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from decoding.checkpoints.fetch.cache_folder import cache_root
+from decoding.checkpoints.cache_folder import cache_root
 from decoding.checkpoints.model_config import load_config
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.sampling.numpy_choice import Floats
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import Array, Scores, TokenSet
-from decoding.targets.cache import cached_sequence
-from decoding.targets.cache.cached_target import CACHE_BYTES, CachedTarget, Scored
-from decoding.targets.cache.kept_prompts import WORTH_PAGES, KeptPrompts
-from decoding.targets.cache.prefix_cache import Entry
-from decoding.targets.cache.state_table import StateTable
-from decoding.targets.int8.buffers import Keys, Part
+from decoding.targets import prefix_cache as cached_sequence
+from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
+from decoding.targets.int8.buffers import Keys, Pages, Part
 from decoding.targets.int8.cpu_model import CpuModel, HeadRows
 from decoding.targets.int8.mask_rows import KernelPairs
-from decoding.targets.int8.pages import Pages
+from decoding.targets.kv_cache import StateTable
+from decoding.targets.prefix_cache import WORTH_PAGES, Entry, KeptPrompts
 from kernels.cpu.job import PAGE
 
 CpuSequence = cached_sequence.CachedSequence[Pages]

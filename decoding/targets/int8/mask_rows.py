@@ -6,15 +6,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from decoding.checkpoints.adapters.mask_adapter import OF_MASKS, OF_TEXT, Ahead, MaskAdapter
-from decoding.checkpoints.adapters.token_pairs import TokenPairs
+from decoding.checkpoints.bigrams import TokenPairs
+from decoding.checkpoints.mask_adapter import OF_MASKS, OF_TEXT, Ahead, MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
-from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.sampler import Floats
 from decoding.engine.target import Ranked, TextScores, TokenSet
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import padded
-from decoding.targets.int8.rotation import rotated, stream_rotation
+from decoding.targets.int8.rounding import rotated, stream_rotation
 from kernels.cpu.job import (
     Model,
     TextTable,

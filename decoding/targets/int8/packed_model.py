@@ -1,7 +1,7 @@
 """A model's matrices in 8 bits as the kernels read them, in the user's cache: packed once, mapped afterwards instead of
 read.
 
-The layers are rotated as `decoding.targets.int8.rotation` says. Beyond that, the inputs of the down projection get a
+The layers are rotated as `decoding.targets.int8.rounding` says. Beyond that, the inputs of the down projection get a
 Hadamard transform, which the forward applies, and the final norm's weight is in the LM head, which reads the rotated
 stream. Heads are padded to multiples of 64 numbers, their halves apart; the stream, the inner layer and the vocabulary
 likewise. Of gate and up there are 64 gates, then their ups, and so on: those that one transform mixes.
@@ -21,10 +21,9 @@ from weakref import WeakKeyDictionary, finalize
 import numpy as np
 import numpy.typing as npt
 
-from decoding.checkpoints.fetch.cache_folder import cache_root, exclusive, whole_folder
-from decoding.checkpoints.fetch.checked_files import crc32_of, flush
+from decoding.checkpoints.cache_folder import cache_root, crc32_of, exclusive, flush, whole_folder
 from decoding.checkpoints.model_config import ModelConfig
-from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.sampler import Floats
 from decoding.engine.target import TokenSet
 from decoding.errors import ModelUnavailable
 from decoding.targets.int8.buffers import Longs, address

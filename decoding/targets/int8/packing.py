@@ -10,8 +10,7 @@ from decoding.checkpoints.arrays import Floats
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets.int8.packed_model import Arrays, head_room, padded
-from decoding.targets.int8.rotation import rotated, stream_rotation
-from decoding.targets.int8.rounding import HEAD, rotated_layers, rounded
+from decoding.targets.int8.rounding import HEAD, rotated, rotated_layers, rounded, stream_rotation
 from kernels.cpu.job import BLOCK, pack
 from kernels.cpu.quantize import POINTS, hadamard_reference
 

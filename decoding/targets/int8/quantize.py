@@ -16,15 +16,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from decoding.checkpoints.arrays import floats
-from decoding.checkpoints.fetch.cache_folder import cache_root
-from decoding.checkpoints.fetch.checked_files import CheckedFiles
+from decoding.checkpoints.cache_folder import CheckedFiles, cache_root
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets import fast_ops
 from decoding.targets.fast_ops import Projection
 from decoding.targets.int8 import rounding
-from decoding.targets.int8.rotation import block_rotation
-from decoding.targets.int8.rounding import HEAD, rotated_layers
+from decoding.targets.int8.rounding import HEAD, block_rotation, rotated_layers
 
 _FORMAT = 2  # raised when the integers change, so that older files are made anew
 _KEPT = 3  # files: models, and adapters on them
@@ -56,7 +54,7 @@ def rounded(weight: Tensor) -> Rounded:
 
 
 def rounded_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """`weights` with transformers' names, rotated (see `decoding.targets.int8.rotation`); the layers' matrices, and a copy
+    """`weights` with transformers' names, rotated (see `decoding.targets.int8.rounding`); the layers' matrices, and a copy
     of the LM head, are stored as NAME.steps and NAME.scale. Where inputs are rotated at every product, so are the matrices.
     Raises UnsupportedModel where the weights do not match the configuration.
     """

@@ -1,20 +1,27 @@
-"""The decoding benchmark: every method on the same prompts, with the same target, in one run.
+"""The decoding benchmark: every method on the same prompts.
+
+The decoding benchmark: every method on the same prompts, with the same target, in one run.
 
 The methods take turns at each prompt, so that drifts of the machine's speed affect all equally. Times are wall time of the
 decode, including prefill; prefill is the time to the first token, which for our methods includes their first draft. The
 prefix cache is off.
+
+Collects prompts for the decoding benchmark: the agent's prompts for real questions.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, median
 from time import perf_counter
 from typing import Any
 
-from decoding.engine.recall import Recall
-from decoding.engine.records.metrics import Metrics, acceptance_by_depth, commit_histogram, measure
-from decoding.engine.records.rounds import Round
+from agent.assemble import LoadedModel
+from agent.context import AgentOptions
+from decoding.engine.method import Recall
+from decoding.engine.rounds import Metrics, Round, acceptance_by_depth, commit_histogram, measure
 from decoding.serving.text_decoder import Settings, TextDecoder
+from eval.datasets.official import Example
+from eval.speed.agent_calls import agent_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +165,18 @@ def histogram(runs: Iterable[Run], name: str) -> dict[int, int]:
 def mean_prompt_tokens(runs: Iterable[Run]) -> float:
     """Mean prompt length in tokens: what the first rounds fed, because the prefix cache is off."""
     return fmean(run.rounds[0].pending for run in runs if run.rounds)
+
+
+_TIMEOUT_S = 30.0  # deadline of each query that the agent runs
+
+
+def agent_prompts(
+    loaded: LoadedModel, examples: Sequence[Example], say: Callable[[str], None] = lambda text: None
+) -> Iterator[Prompt]:
+    """Prompt and recall of every text that the agent asks for when it answers the executable examples on SQLite."""
+    executable = [example for example in examples if example.executable]
+    answered = agent_calls(loaded, executable, AgentOptions(), _TIMEOUT_S)
+    for number, (_, _, _, calls) in enumerate(answered, 1):
+        say(f"prompts of question {number} of {len(executable)}")
+        for call in calls:
+            yield Prompt(call.prompt, call.step, call.settings.recall)

@@ -17,11 +17,11 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 from gguf.quants import dequantize
 from torch import Tensor
 
-from decoding.checkpoints.adapters.adapter import merged_weights
-from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES, embedded_gguf
-from decoding.checkpoints.gguf.convert import hub_name
+from decoding.checkpoints.adapter import merged_weights
+from decoding.checkpoints.embedded import EMBEDDED_NAMES, embedded_gguf
+from decoding.checkpoints.gguf import hub_name
 from decoding.checkpoints.model_config import ModelConfig
-from decoding.checkpoints.resolve import load_config, read_weights, resolve
+from decoding.checkpoints.weight_files import load_config, read_weights, resolve
 from decoding.errors import ModelError
 from decoding.serving.text_decoder import TextDecoder
 from eval.speed.side_by_side.peer_process import Ask, Peer, PeerModel

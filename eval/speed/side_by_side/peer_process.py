@@ -1,5 +1,5 @@
 """Runs a peer in its own process: two runtimes in one process compete for the processors, and both appear ten times slower
-than they are. `eval/speed/side_by_side/peers.py` owns the process.
+than they are. `eval/speed/side_by_side/run.py` owns the process.
 """
 
 import pickle
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from decoding.checkpoints.adapters.adapter import Adapter
+from decoding.checkpoints.adapter import Adapter
 
 MODULES = {
     "transformers": "eval.speed.side_by_side.transformers_peer",

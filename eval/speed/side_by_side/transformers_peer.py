@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from decoding.checkpoints.adapters.adapter import merged_weights
-from decoding.checkpoints.resolve import read_weights
+from decoding.checkpoints.adapter import merged_weights
+from decoding.checkpoints.weight_files import read_weights
 from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, find_head
-from decoding.heads.modules.small_lm import SmallLm
+from decoding.heads.modules.drafters import SmallLm
 from eval.speed.side_by_side.peer_process import Ask, Peer, PeerModel
 
 WAYS: Mapping[str, Mapping[str, Any]] = {

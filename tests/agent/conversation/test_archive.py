@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import archive as archives
-from agent.conversation.archive import Archive, ArchiveFull
+from agent import archive as archives
+from agent.archive import Archive, ArchiveFull
 from agent.observe.events import Asked, Failed, Judged
 
 EVENTS = [Asked("How many albums?"), Failed("Stopped.", True), Judged(0, True)]

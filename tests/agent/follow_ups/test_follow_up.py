@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from agent.follow_ups.follow_up import relation_of, without_reset
-from agent.follow_ups.resolve_question import resolve
+from agent.follow_ups import relation_of, resolve, without_reset
 from agent.state import Turn
 from tests.agent.spider_gold import DATA
 from tools.databases.database import Database

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.follow_ups.small_talk import GOODBYE, MOST_TABLES, WELCOME, nothing_about, overview, small_talk
+from agent.small_talk import GOODBYE, MOST_TABLES, WELCOME, nothing_about, overview, small_talk
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
 from tools.example.questions import STARTERS

@@ -1,8 +1,7 @@
 """A small schema of heroes, and whether the grammar over a schema takes a text."""
 
-from agent.grammar.lexer import Reading, feed
-from agent.grammar.machine import beginning
-from agent.grammar.scope.scope import Catalog
+from agent.grammar.machine import Reading, beginning, feed
+from agent.grammar.scope import Catalog
 from tools.schema import Column, ForeignKey, Schema, Table
 
 HERO = Table(

@@ -10,10 +10,9 @@ import tracemalloc
 from string import ascii_letters
 from time import perf_counter
 
-from agent.grammar.constraint import sql_constraint
-from agent.grammar.vocabulary import Vocabulary
-from agent.prompts.profiles.profile import Form
-from decoding.tokenizer.detokenize import ByteLevel, byte_alphabet
+from agent.grammar.constraint import Vocabulary, sql_constraint
+from agent.prompts.profile import Form
+from decoding.tokenizer import ByteLevel, byte_alphabet
 from tests.agent.grammar.test_grammar import SCHEMA
 from tools.linking.question_context import QuestionContext
 

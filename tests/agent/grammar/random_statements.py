@@ -3,7 +3,7 @@
 import random
 
 from agent.grammar.machine import Position, beginning
-from agent.grammar.scope.scope import catalog_of
+from agent.grammar.scope import catalog_of
 from tools.schema import Schema
 
 _CLOSING = (")", "from", "then", "end", "as", "and", "1", "'a'")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.grammar.rules.plan_rules import plan_catalog
-from agent.grammar.scope.facts import facts_of
-from agent.grammar.scope.scope import catalog_of
+from agent.grammar.facts import facts_of
+from agent.grammar.plan_rules import plan_catalog
+from agent.grammar.scope import catalog_of
 from tests.agent.grammar.heroes import accepted
 from tools.linking.match_values import ValueMatch
 from tools.linking.question_context import QuestionContext

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from agent.grammar.constraint import plan_constraint, sql_constraint
-from agent.grammar.lexer import Reading, feed
-from agent.grammar.machine import Position, beginning
-from agent.grammar.rules.plan_rules import plan_catalog
-from agent.grammar.scope.facts import facts_of
-from agent.grammar.scope.scope import catalog_of
-from agent.grammar.word_sets import lowered
+from agent.grammar.facts import facts_of
+from agent.grammar.machine import Position, Reading, beginning, feed
+from agent.grammar.plan_rules import plan_catalog
+from agent.grammar.scope import catalog_of
+from agent.grammar.words import lowered
 from agent.prompts.plan_format import parse_plan
-from agent.prompts.profiles.profile import Form
-from decoding.tokenizer.tokenizer import Tokenizer
+from agent.prompts.profile import Form
+from decoding.tokenizer import Tokenizer
 from tests.agent.grammar.random_statements import offers
 from tests.agent.grammar.test_grammar import SCHEMA, STOP, reference
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -8,18 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from agent.grammar.constraint import GrammarConstraint, State, sql_constraint
-from agent.grammar.lexer import Reading, feed
-from agent.grammar.machine import beginning
-from agent.grammar.scope.callable_functions import FUNCTIONS
-from agent.grammar.scope.scope import catalog_of
-from agent.grammar.vocabulary import Mask
-from agent.prompts.profiles.profile import Form
+from agent.grammar.constraint import GrammarConstraint, Mask, State, sql_constraint
+from agent.grammar.machine import Reading, beginning, feed
+from agent.grammar.scope import catalog_of
+from agent.grammar.words import FUNCTIONS
+from agent.prompts.profile import Form
 from decoding.engine.loop import Request, decode
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.methods.registry import METHODS
 from decoding.targets.fast_target import FastTarget
-from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.tokenizer import Tokenizer
 from tests.agent.grammar.random_statements import random_statement
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint

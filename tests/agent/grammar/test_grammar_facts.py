@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from agent.grammar.constraint import plan_constraint, sql_constraint
-from agent.grammar.rules.plan_rules import plan_catalog
-from agent.grammar.scope.facts import facts_of
-from agent.grammar.scope.scope import catalog_of
-from decoding.tokenizer.tokenizer import Tokenizer
-from eval.datasets.golds.gold_sql import GoldError, normalise, sql_text
+from agent.grammar.facts import facts_of
+from agent.grammar.plan_rules import plan_catalog
+from agent.grammar.scope import catalog_of
+from decoding.tokenizer import Tokenizer
+from eval.datasets.gold_sql import GoldError, normalise, sql_text
 from tests.agent.grammar.heroes import SCHEMA, accepted
 from tests.agent.spider_gold import DATA
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 
 from agent.grammar.constraint import sql_constraint
-from agent.grammar.lexer import Reading, feed
-from agent.grammar.machine import Position, beginning
-from agent.grammar.scope.scope import catalog_of
-from agent.grammar.word_sets import lowered
-from decoding.tokenizer.tokenizer import Tokenizer
+from agent.grammar.machine import Position, Reading, beginning, feed
+from agent.grammar.scope import catalog_of
+from agent.grammar.words import lowered
+from decoding.tokenizer import Tokenizer
 from tests.agent.spider_gold import FILES, gold
 from tests.decoding.models.tiny_models import write_tokenizer
 from tools.schema import Schema
-from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
 
 REJECTED = json.loads((Path(__file__).parent / "fixtures" / "grammar_rejected.json").read_text())
 EVERY = {"spider train": 16, "spider dev": 5, "bird superhero": 1}

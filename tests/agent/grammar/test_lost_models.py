@@ -5,9 +5,9 @@ The causes are those of SmolLM2-Instruct on Spider's dev questions (log/2026-11-
 
 import pytest
 
+from agent.grammar.facts import facts_of
 from agent.grammar.machine import beginning
-from agent.grammar.scope.facts import facts_of
-from agent.grammar.scope.scope import catalog_of
+from agent.grammar.scope import catalog_of
 from tests.agent.grammar.test_grammar_gold import accepted_until
 from tools.linking.question_context import QuestionContext
 from tools.schema import Column, ForeignKey, Schema, Table

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from agent.grammar.constraint import plan_constraint
-from agent.grammar.lexer import Reading, feed
-from agent.grammar.machine import beginning
-from agent.grammar.rules.plan_rules import plan_catalog
+from agent.grammar.machine import Reading, beginning, feed
+from agent.grammar.plan_rules import plan_catalog
 from agent.prompts.plan_format import parse_plan
-from decoding.tokenizer.tokenizer import Tokenizer
-from eval.datasets.golds.gold_sql import GoldError, normalise
-from eval.datasets.training.plan_answers import plan_answer
+from decoding.tokenizer import Tokenizer
+from eval.datasets.gold_sql import GoldError, normalise, plan_answer
 from tests.agent.grammar.test_grammar import SCHEMA, STOP
 from tests.agent.spider_gold import gold
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -4,8 +4,8 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from agent.conversation.conversation import Conversation
-from agent.graph.prompt_slots import shown
+from agent.ask_model import shown
+from agent.conversation import Conversation
 from tests.agent.conftest import ScriptedModel, Talk
 from tools.databases.database import Database
 from tools.linking.link_schema import link

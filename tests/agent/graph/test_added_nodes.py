@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from langgraph.types import Command
 
-from agent.graph.nodes.node_state import Tools, recorded
+from agent.candidates import Tools, recorded
 from agent.observe.events import Finished, Started
 from agent.observe.node_table import NODES, Node, UnknownNode, register_node
 from agent.observe.step_record import tool_step

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 
-import agent.graph.call_options
+import agent.ask_model
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.conversation.conversation import Conversation
-from agent.graph.doubt import doubtful_plan
-from agent.graph.toolbox import AgentOptions
+from agent.context import AgentOptions
+from agent.conversation import Conversation
+from agent.nodes import assess as doubtful_plan
 from decoding.engine.constraint import Mask
 from decoding.serving.chat_model import FastChatModel, log_probs_of, rounds_of
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -66,7 +66,7 @@ def test_a_dead_end_of_the_grammar_is_decoded_without_it(
 ) -> None:
     for name in ("sql_constraint", "plan_constraint"):
         monkeypatch.setattr(
-            agent.graph.call_options, name, lambda *args, **kw: DeadEnd(loaded.decoder.target.vocab_size)
+            agent.ask_model, name, lambda *args, **kw: DeadEnd(loaded.decoder.target.vocab_size)
         )
     sql, detail = first_sql(loaded, database)
     assert sql == first_sql(loaded, database, constrain=False)[0]
@@ -76,12 +76,12 @@ def test_a_dead_end_of_the_grammar_is_decoded_without_it(
 def test_a_dead_end_of_what_is_told_leaves_the_grammar(
     loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = agent.graph.call_options.sql_constraint
+    real = agent.ask_model.sql_constraint
 
     def bare_only(*args: Any, said: object, **kw: Any) -> Any:
         return DeadEnd(loaded.decoder.target.vocab_size) if said else real(*args, **kw)
 
-    monkeypatch.setattr(agent.graph.call_options, "sql_constraint", bare_only)
+    monkeypatch.setattr(agent.ask_model, "sql_constraint", bare_only)
     sql, detail = first_sql(loaded, database)
     assert sql.upper().startswith(("SELECT", "WITH")) and "bare grammar" in detail
 

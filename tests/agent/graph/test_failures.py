@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from agent.conversation.conversation import Again, Answer, Conversation
-from agent.graph.doubt.calibration import Calibration
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.calibration import Calibration
+from agent.context import AgentOptions, Toolbox
+from agent.conversation import Again, Answer, Conversation
 from agent.observe.audit import AuditLog, Trail, Wanted
 from agent.observe.events import Answered, Asked, Event
 from agent.observe.failures import FAILURE, OPTIONAL_STEPS
@@ -90,12 +90,12 @@ class Step:
         self.raises, self.lines, self.ask, self.options = raises, lines or (PLAN, COUNT), ask, options
 
 
-_WRITE, _DOUBT, _ANSWER = "agent.graph.nodes.write", "agent.graph.doubt.doubt_node", "agent.graph.nodes.answer"
+_WRITE, _DOUBT, _ANSWER = "agent.nodes.write", "agent.nodes.assess", "agent.nodes.answer"
 STEPS = {
     "rewrite": Step(f"{_WRITE}.rewritten"),
     "choose": Step(f"{_WRITE}.choose_reading", PLAN, PLAN, COUNT, COUNT, ask=_in_doubt),
-    "translate": Step("agent.graph.nodes.model_dialect.sqlite_to_duckdb"),
-    "repair": Step("agent.graph.nodes.candidates.repair_query"),
+    "translate": Step("agent.outcomes.sqlite_to_duckdb"),
+    "repair": Step("agent.candidates.repair_query"),
     "confidence": Step(f"{_DOUBT}.judge"),
     "readings": Step(f"{_DOUBT}.other_plans", second_look=True),
     "present": Step(f"{_ANSWER}.present"),

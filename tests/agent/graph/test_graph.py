@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.conversation.conversation import Answer, EmptyQuestion
+from agent.conversation import Answer, EmptyQuestion
 from agent.observe.events import Answered, Asked, Finished, Started, Wrote
 from tests.agent.conftest import Talk
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import AgentOptions
+from agent.context import AgentOptions
+from agent.conversation import Conversation
 from agent.observe.events import Event, Started, Waiting, Wrote
 from decoding.serving.model_queue import Stopped
 from tests.agent.conftest import Talk

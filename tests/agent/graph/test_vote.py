@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.graph.vote import OUT_OF_TIME, Candidate, Outcome, elect, fingerprint, outcomes, same_sql
+from agent.outcomes import OUT_OF_TIME, Candidate, Outcome, elect, fingerprint, outcomes, same_sql
 from tools.result import QueryError, Result
 
 

@@ -5,11 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from agent.conversation.records import records
-from agent.observe.event_json import EventError, from_json, to_json
-from agent.observe.events import Answered, Asked, Failed, Finished, Judged, Measured, Noted, Ran, Wrote
-from agent.observe.node_notes import Note
-from decoding.engine.records.rounds import Round
+from agent.conversation import records
+from agent.observe.events import (
+    Answered,
+    Asked,
+    EventError,
+    Failed,
+    Finished,
+    Judged,
+    Measured,
+    Noted,
+    Ran,
+    Wrote,
+    from_json,
+    to_json,
+)
+from agent.observe.node_table import Note
+from decoding.engine.rounds import Round
 from tests.agent.conftest import Talk
 
 COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"

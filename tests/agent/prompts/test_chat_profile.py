@@ -6,8 +6,8 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import AgentOptions
+from agent.context import AgentOptions
+from agent.conversation import Conversation
 from agent.prompts.knowledge import read_knowledge
 from agent.prompts.plan_format import parse_plan
 from agent.prompts.profiles import load_profile

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.context import AgentOptions, Toolbox
+from agent.conversation import Conversation
 from agent.prompts.profiles import PROFILES, load_profile
 from agent.prompts.slots import Slots, Try, one_line
 from tests.agent.conftest import ScriptedModel

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation.archive import Archive
-from agent.conversation.liked_answers import learn
-from agent.graph.toolbox import Toolbox
+from agent.archive import Archive, learn
+from agent.context import Toolbox
 from agent.observe.events import Answered, Asked, Event, Judged
 from agent.prompts.knowledge import Knowledge, KnowledgeError, read_knowledge
 from tests.agent.conftest import Talk

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.assemble import ModelChoice, load_model
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import AgentOptions
+from agent.context import AgentOptions
+from agent.conversation import Conversation
 from agent.prompts.plan_format import Plan, parse_plan
 from agent.prompts.predicted_text import predicted_plans, predicted_sql, predicted_texts, skeletons
 from agent.prompts.slots import Slots

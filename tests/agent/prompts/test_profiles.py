@@ -7,11 +7,11 @@ import pytest
 from langchain_core.messages import BaseMessage
 
 from agent.assemble import ModelChoice, profile_of
+from agent.prompts.chat import schema_text
+from agent.prompts.compact import PROMPT_VERSION, Compact
 from agent.prompts.profiles import PROFILES, load_profile
-from agent.prompts.profiles.chat import schema_text
-from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
 from agent.prompts.slots import Slots, Try
-from decoding.checkpoints.adapters.adapter import About, AdapterMismatch
+from decoding.checkpoints.adapter import About, AdapterMismatch
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
 from tools.schema import Column, ForeignKey, Schema, Table

@@ -1,6 +1,6 @@
 """A schema in other orders holds the same tables, columns and keys, always alike for a number."""
 
-from agent.prompts.schema_orders import in_order
+from agent.prompts.slots import in_order
 from tools.schema import Column, ForeignKey, Schema, Table
 
 COLUMNS = tuple(Column(name, "text", primary_key=name == "id") for name in ("id", "a", "b", "owner", "c", "d", "e"))

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agent.assemble import LoadedModel
-from agent.graph.doubt import other_plans
-from agent.graph.doubt.calibration import Calibration
-from agent.graph.toolbox import Toolbox
+from agent.calibration import Calibration
+from agent.context import Toolbox
+from agent.nodes import assess as other_plans
 from app.ask import ask
 from app.shared import exit_codes
-from app.shared.machine_turn import MachineTurn
+from app.shared.process import MachineTurn
 from tests.agent.conftest import Talk
 from tests.app.test_cli import COUNT, run, script, singer, tiny
 

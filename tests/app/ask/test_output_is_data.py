@@ -33,7 +33,7 @@ def test_a_csv_export_that_is_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     asked = run("sql", "SELECT * FROM range(9)", "--csv", "--limit", "4")
     assert asked.exit_code == exit_codes.OK  # what was asked for
     assert "only the first 4 rows" in asked.stderr
-    monkeypatch.setattr("app.ask.sql.EXPORTED_ROWS", 5)
+    monkeypatch.setattr("app.ask.inspect.EXPORTED_ROWS", 5)
     result = run("sql", "SELECT * FROM range(9)", "--csv")
     assert (result.exit_code, len(result.stdout.splitlines())) == (exit_codes.INCOMPLETE, 6)
     assert "only the first 5 rows" in result.stderr
@@ -52,7 +52,7 @@ def test_a_file_for_spreadsheets_has_no_formulas_and_stdout_is_exact(tmp_path: P
 
 
 def test_a_file_that_lacks_rows_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.ask.sql.EXPORTED_ROWS", 5)
+    monkeypatch.setattr("app.ask.inspect.EXPORTED_ROWS", 5)
     result = run("sql", "SELECT * FROM range(9)", "--out", str(tmp_path / "rows.csv"))
     assert result.exit_code == exit_codes.INCOMPLETE
     assert "only the first 5 rows" in result.stderr

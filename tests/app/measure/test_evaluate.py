@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agent.graph.toolbox import AgentOptions
+from agent.context import AgentOptions
 from app.cli import app
 from app.shared import exit_codes
 from app.shared.option_groups import Asking
-from eval.datasets.table import DATASETS
+from eval.datasets.registry import DATASETS
 
 
 @pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair"])

@@ -12,12 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agent.assemble import ModelChoice
-from agent.conversation.conversation import Answer, Conversation
-from agent.graph.toolbox import AgentOptions
+from agent.assemble import ModelChoice, RemoteModel, any_model
+from agent.context import AgentOptions
+from agent.conversation import Answer, Conversation
+from agent.prompts.chat import plan_from_json
 from agent.prompts.plan_format import parse_plan
-from agent.prompts.profiles.answer_schema import plan_from_json
-from agent.remote import RemoteModel, any_model
 from app.serve.serve import app_of
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings

@@ -13,12 +13,12 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from mcp import Client
 
+from agent.archive import Archive
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
-from agent.conversation.archive import Archive
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import AgentOptions, Toolbox
-from agent.prompts.profiles.compact import Compact
+from agent.context import AgentOptions, Toolbox
+from agent.conversation import Conversation
+from agent.prompts.compact import Compact
 from app.serve.mcp import server_of
 from tests.agent.conftest import OwnDialect
 from tests.tools.attacks.assault import DEADLINE_S, Run, assault, prepare

@@ -1,4 +1,4 @@
-"""The examples of INTERFACES.md run, and each database URL there leads to its driver."""
+"""The examples of docs/reference.md run, and each database URL there leads to its driver."""
 
 import re
 import sqlite3
@@ -11,11 +11,11 @@ import pytest
 
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
-from agent.graph.toolbox import Toolbox
+from agent.context import Toolbox
 from agent.prompts.profiles import load_profile
 from app.serve.mcp import server_of
 from app.serve.serve import app_of
-from decoding.methods.table import METHODS
+from decoding.methods.registry import METHODS
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings
 from tests.agent.conftest import ScriptedModel
@@ -23,10 +23,10 @@ from tests.app.serve.serving import serving
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
-from tools.databases.server.sqlalchemy_database import open_url
+from tools.databases.sqlalchemy_database import open_url
 from tools.result import OpenError
 
-TEXT = (Path(__file__).resolve().parents[3] / "INTERFACES.md").read_text()
+TEXT = (Path(__file__).resolve().parents[3] / "docs" / "reference.md").read_text()
 SECTIONS = re.split(r"^#{2,3} (.+)\n", TEXT, flags=re.MULTILINE)[1:]
 CODE = {
     title: re.findall(r"```python\n(.*?)```", text, re.DOTALL)

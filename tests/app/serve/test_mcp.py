@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 import sqlagent
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
-from agent.graph.toolbox import Toolbox
+from agent.context import Toolbox
 from agent.prompts.profiles import load_profile
 from app.serve.mcp import http_app, server_of
 from tests.agent.conftest import ScriptedModel

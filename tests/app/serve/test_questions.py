@@ -10,7 +10,7 @@ import pytest
 
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
-from agent.graph.toolbox import Toolbox
+from agent.context import Toolbox
 from agent.prompts.profiles import load_profile
 from app.serve.listening import behind_doors
 from app.serve.questions import LONGEST_QUESTION, question_route

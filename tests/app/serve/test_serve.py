@@ -12,11 +12,10 @@ import httpx
 import openai
 import pytest
 
-from agent.assemble import ModelChoice
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import AgentOptions
+from agent.assemble import ModelChoice, any_model
+from agent.context import AgentOptions
+from agent.conversation import Conversation
 from agent.prompts.profiles import UnknownProfile
-from agent.remote import any_model
 from app.serve import serve
 from app.serve.listening import behind_doors
 from app.serve.serve import app_of

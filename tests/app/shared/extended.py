@@ -1,4 +1,4 @@
-"""The code of EXTENDING.md in a folder outside the project, and the tables of the project as they were."""
+"""The code of docs/extending.md in a folder outside the project, and the tables of the project as they were."""
 
 import os
 import re
@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from agent.observe.node_table import NODES
-from app.shared.extensions import VARIABLE
+from app.shared.options import VARIABLE
 from decoding.heads.kinds import KINDS
-from decoding.methods.table import METHODS
-from eval.datasets.table import DATASETS
+from decoding.methods.registry import METHODS
+from eval.datasets.registry import DATASETS
 from tools.databases.database import DATABASE_KINDS
 
-PAGE = Path(__file__).resolve().parents[3] / "EXTENDING.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "extending.md"
 TABLES: tuple[dict[str, Any], ...] = (METHODS, KINDS, DATABASE_KINDS, NODES, DATASETS)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.shared import exit_codes
-from app.shared.extensions import VARIABLE, load_extensions
+from app.shared.options import VARIABLE, load_extensions
 from tests.app.shared.extended import TABLES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -57,10 +57,10 @@ def test_extensions_are_named_or_installed(tmp_path: Path) -> None:
         ("raise OSError('two\\nlines')", "(OSError: two lines): correct it, or leave it out"),
         (NEW_KIND.format(name="sqlite"), "a kind of database cannot be called 'sqlite'"),
         (
-            "from decoding.methods.table import register_method\nregister_method('plain', 'x:Y')",
+            "from decoding.methods.registry import register_method\nregister_method('plain', 'x:Y')",
             "cannot be called 'plain'",
         ),
-        ("from eval.datasets.table import register_dataset\nregister_dataset('bird', 'x:Y', '')", "called 'bird'"),
+        ("from eval.datasets.registry import register_dataset\nregister_dataset('bird', 'x:Y', '')", "called 'bird'"),
         (
             "from agent.observe.node_table import *\nregister_node('n', Node('x:y', 'N', before='z'))",
             "before 'z'; choose",
@@ -83,7 +83,7 @@ def test_help_imports_no_extension(tmp_path: Path) -> None:
 def test_registering_imports_neither_torch_nor_what_is_registered(tmp_path: Path) -> None:
     """Guards the time that a command takes to start, and tables that need the code of all that they list."""
     code = (
-        "import sys, agent.observe.node_table, decoding.methods.table, eval.datasets.table, tools.databases.database\n"
+        "import sys, agent.observe.node_table, decoding.methods.registry, eval.datasets.registry, tools.databases.database\n"
         "slow = {'torch', 'langgraph', 'duckdb', 'sqlglot', 'sqlalchemy', 'transformers'} & set(sys.modules)\n"
         "assert not slow, slow"
     )

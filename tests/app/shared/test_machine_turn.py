@@ -11,9 +11,9 @@ from time import monotonic
 
 import pytest
 
-from agent import remote
+from agent import assemble as remote
 from app.shared import options
-from app.shared.machine_turn import MachineTurn
+from app.shared.process import MachineTurn
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +21,7 @@ PATIENCE_S = 120
 HEED = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # which is ignored behind a shell's `&`
 )
-HOLD = "from app.shared.machine_turn import MachineTurn; turn = MachineTurn(); turn.take(); print('mine', flush=True); input()"
+HOLD = "from app.shared.process import MachineTurn; turn = MachineTurn(); turn.take(); print('mine', flush=True); input()"
 ASK = "from app.cli import app; app()"
 
 

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from app.shared import output
-from app.shared.terminal import tables
+from app.shared import output as tables
 
 COLUMNS = ["id", "name", "amount", "note"]
 ROWS = [[1, "a rather long name of something", 12345.5, "x" * 70], [2, None, None, "[/b] :smile: \x1b[2J"]]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import output
-from app.shared.terminal.terminal_text import in_json, shown
+from app.shared.output import in_json, shown
 
 ROOT = Path(__file__).parents[3]
 TITLE = "\x1b]0;owned\x07"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from app.cli import app
 from app.serve import ui
 from app.shared import exit_codes
-from decoding.checkpoints.fetch import cache_folder
+from decoding.checkpoints import cache_folder
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 
@@ -72,7 +72,7 @@ def test_a_question_needs_no_cache(closed_home: Path, asking: list[str]) -> None
 def test_a_folder_where_the_costs_should_be(home: Path, asking: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     costs = home / "costs" / "x.json"
     costs.mkdir(parents=True)
-    monkeypatch.setattr("decoding.timing.plain_cost.PlainCost._path", lambda self: costs)
+    monkeypatch.setattr("decoding.timing.PlainCost._path", lambda self: costs)
     assert json.loads(run("ask", "How many?", *asking).stdout)["question"] == "How many?"
 
 

@@ -8,12 +8,12 @@ from typer.testing import CliRunner, Result
 
 from app.cli import app
 from app.shared import exit_codes
-from decoding.tokenizer.tokenizer import Tokenizer
-from decoding.training.collect.invent import chat_parts
-from decoding.training.collect.record_log import RecordLog
-from decoding.training.data.groups import read_groups
-from decoding.training.heads.responses import Response
+from decoding.tokenizer import Tokenizer
 from tests.decoding.models.jacobi_data import ending_checkpoint
+from training.heads.responses import Response
+from training.packs.collect import RecordLog
+from training.packs.groups import read_groups
+from training.packs.prompts import chat_parts
 
 ANSWER = "The tower was built in 1078. It was the castle's strongest point. " * 5
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from agent.graph.doubt.calibration import Calibration, read_calibration
-from agent.prompts.profiles.compact import PROMPT_VERSION
+from agent.calibration import Calibration, read_calibration
+from agent.prompts.compact import PROMPT_VERSION
 from app.cli import app
 from app.shared import exit_codes
-from decoding.checkpoints.adapters.adapter_files import read_adapter
+from decoding.checkpoints.adapter import read_adapter
 from decoding.serving.load import load_text_decoder
-from decoding.training.data.groups import group_line
-from decoding.training.run.report import read_log
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from training.packs.groups import group_line
+from training.run.progress import read_log
 
 SMALL = ("--pack-tokens", "256", "--dtype", "fp32", "--rank", "4", "--accumulate", "1")
 

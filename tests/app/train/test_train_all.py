@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from app.train.recipes import RECIPES, Stage, export_of
-from app.train.train_all import StageError, run_stages
-from decoding.checkpoints.adapters.adapter_files import read_adapter
+from app.train.train_all import RECIPES, Stage, StageError, export_of, run_stages
+from decoding.checkpoints.adapter import read_adapter
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.eval.databases import build
 

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from app.train.recipes import HEADS
+from app.train.train_all import HEADS
 from decoding.heads.head import OtherTarget, load_head
 from decoding.heads.kinds import KINDS
-from decoding.training.data.groups import group_line
 from tests.decoding.models.jacobi_data import ending_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from training.packs.groups import group_line
 
 
 @pytest.fixture(scope="module")

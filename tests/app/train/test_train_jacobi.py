@@ -8,11 +8,11 @@ from typer.testing import CliRunner, Result
 
 from app.cli import app
 from app.shared import exit_codes
-from decoding.checkpoints.adapters.adapter_files import read_adapter
-from decoding.training.data.groups import group_line
-from decoding.training.run.report import read_log
+from decoding.checkpoints.adapter import read_adapter
 from tests.decoding.models.jacobi_data import ending_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from training.packs.groups import group_line
+from training.run.progress import read_log
 
 SMALL = ("--pack-tokens", "256", "--dtype", "fp32", "--rank", "4", "--accumulate", "1", "--steps", "2")
 

@@ -8,16 +8,15 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from decoding.checkpoints.adapters.adapter import About, Adapter
-from decoding.checkpoints.adapters.adapter_files import write_adapter
-from decoding.checkpoints.adapters.mask_adapter import FILE, read_mask_adapter
+from decoding.checkpoints.adapter import About, Adapter, write_adapter
+from decoding.checkpoints.mask_adapter import FILE, read_mask_adapter
 from decoding.serving.load import load_text_decoder
-from decoding.training.config import LoraConfig
-from decoding.training.data.groups import group_line
-from decoding.training.model.base import load_base
-from decoding.training.model.forward import new_factors
 from tests.decoding.models.jacobi_data import ending_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from training.config import LoraConfig
+from training.packs.groups import group_line
+from training.run.base import load_base
+from training.run.forward import new_factors
 
 
 def ran(*arguments: object, code: int = exit_codes.OK) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.checkpoints.fetch.checked_files import CheckedFiles
+from decoding.checkpoints.cache_folder import CheckedFiles
 
 
 @pytest.fixture

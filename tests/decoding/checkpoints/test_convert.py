@@ -13,15 +13,14 @@ from gguf import GGMLQuantizationType
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from decoding.checkpoints.fetch.cache_folder import models_folder
-from decoding.checkpoints.fetch.progress import silent
-from decoding.checkpoints.gguf import convert
+from decoding.checkpoints import gguf as convert
+from decoding.checkpoints.cache_folder import models_folder, silent
 from decoding.checkpoints.model_config import Rope
-from decoding.checkpoints.resolve import base_sha256, load_config, read_weights, resolve
+from decoding.checkpoints.weight_files import base_sha256, load_config, read_weights, resolve
 from decoding.errors import ModelError, ModelUnavailable, UnsupportedModel
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings
-from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.tokenizer import Tokenizer
 from tests.decoding.models.tiny_gguf import write_gguf
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 

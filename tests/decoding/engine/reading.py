@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, Scores, Work
 
 

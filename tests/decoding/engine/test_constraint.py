@@ -4,7 +4,7 @@ import pytest
 
 from decoding.engine.constraint import Begun, Constraint
 from decoding.engine.loop import Request, decode
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.methods.registry import load_method
 from tests.decoding.models.one_of import OneOf
 from tests.decoding.models.toy import ToyTarget

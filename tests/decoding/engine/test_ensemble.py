@@ -8,9 +8,8 @@ from torch import Tensor
 
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
-from decoding.engine.records.metrics import measure
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.rounds import Round, measure
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import PromptTooLong
 from decoding.methods.registry import METHODS, load_method
 from tests.decoding.models.doubles import Fuzz, NoAscent

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from decoding.engine.draft import Draft
-from decoding.engine.recall import Recall
-from decoding.engine.records.experience import LIMIT, Experience, Rate, RowTimes, RunningMeans
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.experience import LIMIT, Experience, Rate, RowTimes, RunningMeans
+from decoding.engine.method import Recall
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
-from decoding.methods.drafting.head_guesses import HeadGuesses
-from decoding.methods.jacobi.adaptive import Adaptive
+from decoding.methods.adaptive import Adaptive
+from decoding.methods.head_runtimes import HeadGuesses
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, rounds_of
 from tests.decoding.models.random_heads import small_head
 from tests.decoding.models.toy import VOCAB, ToyTarget

@@ -8,11 +8,9 @@ import torch
 import decoding.engine.loop as engine
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Method
-from decoding.engine.recall import Recall
-from decoding.engine.records.metrics import measure, text_tokens
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.method import Method, Recall
+from decoding.engine.rounds import Round, measure, text_tokens
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import PromptTooLong
 from decoding.engine.verify import Verdict, verify
 from decoding.methods.registry import METHODS, load_method

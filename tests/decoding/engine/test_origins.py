@@ -1,7 +1,6 @@
 """Guards the recorded origin of each token."""
 
-from decoding.engine.records.origins import origins
-from decoding.engine.records.rounds import Round
+from decoding.engine.rounds import Round, origins
 
 
 def make(index: int, draft: tuple[int, ...], parents: tuple[int, ...], accepted: tuple[int, ...], committed: tuple[int, ...],

@@ -3,7 +3,7 @@
 import pytest
 
 import kernels.cpu.processor as processor
-from decoding.engine.records.row_costs import DEFAULT_COSTS, VARIANT_COSTS, RowCosts, default_costs
+from decoding.engine.experience import DEFAULT_COSTS, VARIANT_COSTS, RowCosts, default_costs
 
 
 def test_between_and_beyond_the_entries() -> None:

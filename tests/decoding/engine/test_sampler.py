@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.sampling.tensor_choice import argmax_rows, chooser, rank, reference_pick
+from decoding.engine.sampler import Sampler
+from decoding.engine.tensor_choice import argmax_rows, chooser, rank, reference_pick
 from kernels import gumbel as numpy_noise
-from kernels.philox import gumbel, gumbel_of, philox4x32
+from kernels.gpu.choice import gumbel, gumbel_of, philox4x32
 
 
 def test_pick_follows_the_softmax() -> None:

@@ -15,15 +15,15 @@ import pytest
 
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.rounds import Round
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget
+from decoding.heads.on_kernels.drafters import KernelReader
 from decoding.heads.on_kernels.layers import HeadLayers, KeptRows
-from decoding.heads.on_kernels.small_lm import KernelReader
-from decoding.methods.cascade import Cascade
+from decoding.methods.baselines import Cascade
 from decoding.serving.load import load_text_decoder
-from decoding.targets.cache.prefix_cache import Entry, PrefixCache
-from decoding.targets.int8.pages import FloatLayout, Pages
+from decoding.targets.int8.buffers import FloatLayout, Pages
+from decoding.targets.prefix_cache import Entry, PrefixCache
 from kernels.cpu.processor import variant
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint

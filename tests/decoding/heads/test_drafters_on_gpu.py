@@ -11,13 +11,13 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.sampling.sampler import Sampler
-from decoding.heads.on_torch import small_lm
-from decoding.heads.on_torch.small_lm import TorchReader
-from decoding.targets.cuda import cuda_model
-from decoding.targets.cuda.cuda_model import CudaModel
+from decoding.engine.sampler import Sampler
+from decoding.heads.on_torch import drafters as small_lm
+from decoding.heads.on_torch.drafters import TorchReader
+from decoding.targets import cuda as cuda_model
+from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastTarget
-from kernels import choice
+from kernels.gpu import choice
 from tests.decoding.heads.test_on_kernels import TEXT, contexts, head_of
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from decoding.checkpoints.adapters.adapter_files import read_adapter
-from decoding.checkpoints.adapters.shipped import SHIPPED_ADAPTER
-from decoding.checkpoints.target_identity import TargetIdentity, target_identity
-from decoding.heads.frozen_targets import NameTaken, freeze, frozen_name, frozen_targets
+from decoding.checkpoints.adapter import read_adapter
+from decoding.checkpoints.catalog import SHIPPED_ADAPTER
+from decoding.checkpoints.identity import TargetIdentity, target_identity
 from decoding.heads.head import SHIPPED, load_head
-from decoding.heads.kinds import KINDS
+from decoding.heads.kinds import KINDS, NameTaken, freeze, frozen_name, frozen_targets
 from decoding.methods.registry import METHODS, ready_methods
 
 ONE, OTHER = TargetIdentity("base", "adapter", "prompts"), TargetIdentity("base", "retrained", "prompts")

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 import decoding.heads.head
-from decoding.checkpoints.adapters.int4 import packed, quantised, restored, unpacked
-from decoding.checkpoints.target_identity import TargetIdentity
-from decoding.engine.method import Context
-from decoding.engine.recall import Recall
-from decoding.engine.sampling.sampler import Sampler
+from decoding.checkpoints.adapter import packed, quantised, restored, unpacked
+from decoding.checkpoints.identity import TargetIdentity
+from decoding.engine.method import Context, Recall
+from decoding.engine.sampler import Sampler
 from decoding.errors import ModelUnavailable
 from decoding.heads.head import (
     HeadMismatch,
@@ -26,7 +25,7 @@ from decoding.heads.head import (
     save_head,
 )
 from decoding.heads.kinds import KINDS
-from decoding.heads.on_torch.tensor_context import to_target
+from decoding.heads.on_torch.context import to_target
 from tests.decoding.models.random_heads import small_head
 
 TARGET = TargetIdentity("b" * 64, "a" * 64, "p" * 8)

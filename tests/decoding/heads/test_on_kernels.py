@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.engine.method import Context
-from decoding.engine.recall import Recall
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.method import Context, Recall
+from decoding.engine.sampler import Sampler
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.kinds import KINDS
-from decoding.methods.drafting import head_runtimes
+from decoding.methods import head_runtimes
 from kernels.cpu.processor import variant
 
 pytestmark = [

@@ -16,10 +16,9 @@ from decoding.checkpoints.model_config import load_config
 from decoding.engine.loop import Request, decode
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.heads.head import Head, HeadMismatch
-from decoding.heads.modules.domino import DominoHead
-from decoding.heads.modules.eagle3 import Eagle3Head
-from decoding.heads.modules.medusa import MedusaHead
-from decoding.heads.published.read import read_published
+from decoding.heads.modules.block import DominoHead
+from decoding.heads.modules.drafters import Eagle3Head, MedusaHead
+from decoding.heads.published import read_published
 from decoding.methods.registry import load_method, method_options
 from decoding.targets.fast_target import FastTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -9,14 +9,12 @@ import pytest
 import torch
 
 from decoding.engine.draft import ROOT
-from decoding.engine.method import Context
-from decoding.engine.recall import Recall
-from decoding.engine.records.experience import Experience
-from decoding.engine.records.metrics import text_tokens
-from decoding.engine.records.row_costs import RowCosts
-from decoding.engine.sampling.sampler import Sampler
-from decoding.methods.drafting.planned import LONGEST_ASKING, RoundCosts
-from decoding.methods.jacobi.adaptive import KEPT, Adaptive
+from decoding.engine.experience import Experience, RowCosts
+from decoding.engine.method import Context, Recall
+from decoding.engine.rounds import text_tokens
+from decoding.engine.sampler import Sampler
+from decoding.methods.adaptive import KEPT, Adaptive
+from decoding.methods.planned import LONGEST_ASKING, RoundCosts
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, OneOfTwo, counting, rounds_of
 from tests.decoding.methods.test_mask_tokens import MASK, trained

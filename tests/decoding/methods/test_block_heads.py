@@ -5,17 +5,16 @@ import torch
 from torch.nn.functional import silu
 
 from decoding.engine.draft import Draft
-from decoding.engine.recall import Recall
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.method import Recall
+from decoding.engine.sampler import Sampler
 from decoding.heads.head import Head, HeadConfig, HeadUnavailable, find_head, new_head
 from decoding.heads.kinds import KINDS
-from decoding.heads.modules.block import BlockHead, TextBlock
-from decoding.heads.modules.last_state import LastState
+from decoding.heads.modules.block import BlockHead, LastState, TextBlock
 from decoding.heads.modules.layer import attend_all, attend_shared
 from decoding.heads.on_torch.block import BlockContext
-from decoding.heads.on_torch.vocabulary import DraftVocabulary
-from decoding.methods.blocks.block_method import BlockMethod
-from decoding.methods.drafting.likely import LIKELY, LikelyLevels
+from decoding.heads.on_torch.context import DraftVocabulary
+from decoding.methods.blocks import BlockMethod
+from decoding.methods.likely import LIKELY, LikelyLevels
 from decoding.methods.registry import METHODS, load_method, method_class
 from tests.decoding.models.block_data import HIDDEN, block_head, context_of, states_of, text_of
 from tests.decoding.models.doubles import NoAscent

@@ -10,10 +10,10 @@ from torch import Tensor
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Context, Method, UnknownMethod
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
-from decoding.methods.cascade import Cascade
+from decoding.methods.baselines import Cascade
 from decoding.methods.registry import METHODS, load_method
 from tests.decoding.models.block_data import context_of, text_of
 from tests.decoding.models.random_heads import ready_method
@@ -118,7 +118,7 @@ class Parrot(Method):
 
 def test_a_method_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Command line and benchmark take what `METHODS` lists, and the losslessness test runs over it."""
-    from app.machine.doctor import facts
+    from app.doctor import facts
     from app.measure.bench import method_spec
     from decoding.methods.registry import ready_methods
     from tests.decoding.engine.test_lossless import test_same_text_as_plain

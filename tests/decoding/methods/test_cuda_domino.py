@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from decoding.engine.constraint import ConstraintCursor, Mask
-from decoding.engine.method import Context
-from decoding.engine.recall import Recall
-from decoding.engine.sampling.sampler import Sampler
-from decoding.heads.on_torch.cuda_domino import DominoLoop
-from decoding.heads.on_torch.paths import TorchPaths
-from decoding.methods.blocks.domino import Domino
-from decoding.methods.drafting.trees import Bounds
+from decoding.engine.method import Context, Recall
+from decoding.engine.sampler import Sampler
+from decoding.heads.on_torch.block import DominoLoop, TorchPaths
+from decoding.methods.blocks import Domino
 from decoding.methods.registry import load_method
-from kernels import domino
+from decoding.methods.trees import Bounds
+from kernels.gpu import domino
 from tests.decoding.models.random_heads import small_head
 from tests.decoding.models.waits import Waits, as_kernels
 
@@ -76,7 +74,7 @@ def test_the_same_chain(sampler: Sampler) -> None:
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(0.7, 5)], ids=str)
 def test_the_chain_that_a_constraint_allows(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guesses after a forbidden one follow what stands in its place; forced tokens need not be in the draft vocabulary."""
-    monkeypatch.setattr("decoding.methods.drafting.trees.OFFERED", VOCAB)
+    monkeypatch.setattr("decoding.methods.trees.OFFERED", VOCAB)
     method = loaded(sampler)
     assert isinstance(method._drafter, TorchPaths)
     free = forced = 0

@@ -13,23 +13,21 @@ import torch
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Context
-from decoding.engine.recall import Recall
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.method import Context, Recall
+from decoding.engine.sampler import Sampler
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.kinds import KINDS
-from decoding.heads.modules.small_lm import SmallLm
-from decoding.methods.drafters.draft_model import DraftModel
-from decoding.methods.drafters.eagle3 import Eagle3
-from decoding.methods.drafters.falcon import Falcon
+from decoding.heads.modules.drafters import SmallLm
+from decoding.methods.drafters import DraftModel, Eagle3, Falcon
 from decoding.methods.registry import METHODS, load_method, method_class
-from decoding.training.head_kinds import eagle3, falcon
-from decoding.training.heads.objective import HeadBatch, load_objective
-from decoding.training.heads.training import HeadLesson
 from tests.decoding.models.doubles import NoAscent
 from tests.decoding.models.head_data import CONFIG, Taught, taught
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.toy import ToyTarget
+from training.heads import drafter_kinds as eagle3
+from training.heads import drafter_kinds as falcon
+from training.heads.objective import HeadBatch, load_objective
+from training.heads.training import HeadLesson
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

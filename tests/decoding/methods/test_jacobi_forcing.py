@@ -13,14 +13,12 @@ from torch import Tensor
 from decoding.engine.constraint import Mask
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Context, Method
-from decoding.engine.recall import Recall
-from decoding.engine.records.metrics import text_tokens
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.method import Context, Method, Recall
+from decoding.engine.rounds import Round, text_tokens
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget
-from decoding.methods.jacobi.first_guess import FirstGuess, first_guesses
-from decoding.methods.jacobi.jacobi_forcing import JacobiForcing
+from decoding.methods.jacobi import JacobiForcing
+from decoding.methods.mask_guesses import FirstGuess, first_guesses
 from decoding.methods.registry import load_method
 from tests.decoding.models.doubles import Fuzz, NoAscent
 from tests.decoding.models.toy import VOCAB, ToyTarget

@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 import torch
 
-from decoding.engine.recall import Recall
-from decoding.engine.records.metrics import text_tokens
-from decoding.engine.sampling.sampler import Sampler
-from decoding.methods.jacobi.mask_tokens import MaskTokens
+from decoding.engine.method import Recall
+from decoding.engine.rounds import text_tokens
+from decoding.engine.sampler import Sampler
+from decoding.methods.jacobi import MaskTokens
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, OneOfTwo, counting, knows, rounds_of
 from tests.decoding.models.doubles import NoAscent

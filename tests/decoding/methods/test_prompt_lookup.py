@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from decoding.engine.method import Context
-from decoding.engine.recall import Recall
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.method import Context, Recall
+from decoding.engine.sampler import Sampler
 from decoding.methods.registry import load_method
 
 

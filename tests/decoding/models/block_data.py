@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from decoding.engine.loop import Request, decode
-from decoding.engine.recall import Recall
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.method import Recall
+from decoding.engine.sampler import Sampler
 from decoding.heads.modules.block import BlockHead
-from decoding.heads.on_torch.tensor_context import TensorContext
+from decoding.heads.on_torch.context import TensorContext
 from tests.decoding.models.random_heads import TAPS, small_head
 from tests.decoding.models.toy import ToyTarget
 

@@ -8,23 +8,23 @@ from tempfile import mkdtemp
 from typing import Any
 
 from decoding.engine.loop import Request, decode
-from decoding.engine.records.metrics import measure
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.rounds import measure
+from decoding.engine.sampler import Sampler
 from decoding.heads.head import Head, load_head
 from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import TextDecoder
-from decoding.training.collect.record_log import RecordLog
-from decoding.training.config import TrainConfig
-from decoding.training.data.groups import Group
-from decoding.training.heads.features import Features
-from decoding.training.heads.objective import load_objective
-from decoding.training.heads.responses import Collecting, Response, collect, read_responses
-from decoding.training.heads.run import make_features, train_head
-from decoding.training.loop import Outcome, train
-from decoding.training.model.base import Base, load_base
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from training.config import TrainConfig
+from training.heads.features import Features
+from training.heads.objective import load_objective
+from training.heads.responses import Collecting, Response, collect, read_responses
+from training.heads.training import make_features, train_head
+from training.loop import Outcome, train
+from training.packs.collect import RecordLog
+from training.packs.groups import Group
+from training.run.base import Base, load_base
 
 GROUPS = agent_groups(2, 5)
 CONFIG = TrainConfig(

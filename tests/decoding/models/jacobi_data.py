@@ -6,10 +6,9 @@ from random import Random
 
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import TextDecoder
-from decoding.training.data.groups import Group
-from decoding.training.jacobi.collect import Collecting, collect
-from decoding.training.jacobi.trajectory import FILE, Trajectory, TrajectoryLog, read_trajectories
 from tests.decoding.models.tiny_models import tiny_checkpoint
+from training.jacobi.trajectory import FILE, Collecting, Trajectory, TrajectoryLog, collect, read_trajectories
+from training.packs.groups import Group
 
 BASE = "0" * 64
 N = 4  # tokens of a block

@@ -6,14 +6,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
-from decoding.checkpoints.adapters.token_pairs import TokenPairs
+from decoding.checkpoints.bigrams import TokenPairs
+from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.method import Method
 from decoding.engine.target import AnyTarget
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.kinds import KINDS
-from decoding.methods.plain import Plain
+from decoding.methods.baselines import Plain
 from decoding.methods.registry import load_method, method_class, method_options
 
 Temper = Literal["random", "loud", "broken"]

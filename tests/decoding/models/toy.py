@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.sampling.tensor_scores import tensor_scores
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import DraftCaches, Scores, Work
+from decoding.engine.tensor_choice import tensor_scores
 
 VOCAB = 12
 

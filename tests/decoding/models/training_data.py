@@ -3,7 +3,7 @@
 from itertools import permutations
 from random import Random
 
-from decoding.training.data.groups import Group, Pair
+from training.packs.groups import Group, Pair
 
 WORDS = ("name", "age", "city", "year", "song", "price", "total", "owner", "title", "grade")
 

@@ -11,11 +11,11 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.rounds import Round
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import PromptTooLong, Scores, Work
 from decoding.methods.registry import load_method
-from decoding.serving.batcher import Batcher
+from decoding.serving.model_queue import Batcher
 from tests.decoding.models.doubles import Blank, Fuzz
 from tests.decoding.models.toy import ToySequence, ToyTarget
 

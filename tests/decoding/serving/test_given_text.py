@@ -10,11 +10,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from decoding.engine.target import AnyTarget, Array
-from decoding.serving.given_text import other_beginnings, text_states, token_scores
-from decoding.serving.text_decoder import TextDecoder
+from decoding.serving.text_decoder import TextDecoder, other_beginnings, text_states, token_scores
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.cpu_target import CpuTarget
-from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.tokenizer import Tokenizer
 from kernels.cpu.processor import variant
 from tests.decoding.engine.reading import read, rows_fed
 from tests.decoding.models.one_of import OneOf

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from decoding.serving.chat_model import FastChatModel, log_likelihood, rounds_of
 from decoding.serving.text_decoder import Settings, TextDecoder
 from decoding.targets.hf_target import HfTarget
-from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.tokenizer import Tokenizer
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = "How many singers do we have?"

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 import decoding.engine.loop as engine
-import decoding.serving.batcher as batching
+import decoding.serving.model_queue as batching
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Decoding, Request, advance, decode
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.rounds import Round
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, Scores, Work
 from decoding.methods.registry import load_method
-from decoding.serving.batcher import Batcher
 from decoding.serving.load import load_text_decoder
+from decoding.serving.model_queue import Batcher
 from tests.decoding.models.doubles import Fuzz, TappedHead
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -8,13 +8,13 @@ from langchain_core.messages import AIMessageChunk, HumanMessage, SystemMessage
 
 from decoding.engine.method import UnknownMethod
 from decoding.engine.target import PromptTooLong
-from decoding.methods.jacobi.adaptive import Adaptive
+from decoding.methods.adaptive import Adaptive
 from decoding.methods.registry import METHODS
 from decoding.serving.chat_model import FastChatModel, rounds_of
 from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped
 from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 from decoding.targets.hf_target import HfTarget
-from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.tokenizer import Tokenizer
 from tests.decoding.models.random_heads import head_options
 from tests.decoding.models.tiny_models import tiny_checkpoint
 

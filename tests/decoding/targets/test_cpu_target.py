@@ -19,10 +19,10 @@ from torch import Tensor
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.sampling.tensor_choice import chooser
+from decoding.engine.rounds import Round
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Scores, Work
+from decoding.engine.tensor_choice import chooser
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.cpu_model import CpuModel

@@ -10,16 +10,14 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from decoding.checkpoints.fetch.progress import silent
+from decoding.checkpoints.cache_folder import silent
 from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.resolve import resolve
-from decoding.checkpoints.weight_files import read_weights
+from decoding.checkpoints.weight_files import read_weights, resolve
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.errors import UnsupportedModel
-from decoding.targets.fast_model import FastModel
-from decoding.targets.fast_target import FastTarget
+from decoding.targets.fast_target import FastModel, FastTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 

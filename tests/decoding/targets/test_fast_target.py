@@ -16,15 +16,15 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Scores, Work
-from decoding.targets import fast_model, fast_target
-from decoding.targets.cache import cached_target, kv_cache, shared_table
-from decoding.targets.cache.kv_cache import TokenTable
-from decoding.targets.cache.prefix_cache import longest_prefix
-from decoding.targets.fast_model import FastModel
+from decoding.targets import cached_target, fast_target, kv_cache
+from decoding.targets import fast_target as fast_model
+from decoding.targets import kv_cache as shared_table
 from decoding.targets.fast_ops import rotate
-from decoding.targets.fast_target import FastSequence, FastTarget
+from decoding.targets.fast_target import FastModel, FastSequence, FastTarget
+from decoding.targets.kv_cache import TokenTable
+from decoding.targets.prefix_cache import longest_prefix
 from tests.decoding.models.tiny_models import Family, tiny_checkpoint
 
 VOCAB = 300

@@ -12,14 +12,12 @@ from torch import Tensor
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
-from decoding.targets.fast_model import FastModel
-from decoding.targets.fast_target import FastTarget
-from decoding.targets.int8 import rotation
+from decoding.targets.fast_target import FastModel, FastTarget
+from decoding.targets.int8 import rounding as rotation
 from decoding.targets.int8.quantize import rotated
-from decoding.targets.int8.rotation import KernelRotation, cosines, stream_rotation
-from decoding.targets.int8.rounding import rotated_layers
+from decoding.targets.int8.rounding import KernelRotation, cosines, rotated_layers, stream_rotation
 from kernels.cpu.processor import variant
 from tests.decoding.models.tiny_models import tiny_checkpoint
 

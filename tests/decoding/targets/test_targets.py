@@ -16,8 +16,8 @@ import torch
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.rounds import Round
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, Work
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastTarget

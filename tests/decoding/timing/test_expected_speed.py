@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.resolve import read_weights
+from decoding.checkpoints.weight_files import read_weights
 from decoding.serving import load
 from decoding.serving.load import load_text_decoder, memory_needed
-from decoding.timing.expected_speed import measured_bytes_per_s
-from eval.speed.gpu.targets import SHAPES, step_bytes
+from decoding.timing import measured_bytes_per_s
+from eval.speed.gpu_targets import SHAPES, step_bytes
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from decoding.engine.target import Scores, Work
 from decoding.targets.fast_target import FastSequence, FastTarget
-from decoding.timing.forward_timing import time_forward
+from decoding.timing import time_forward
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 

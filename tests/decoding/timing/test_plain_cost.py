@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from decoding.engine.records.rounds import Round
-from decoding.engine.records.row_costs import RowCosts
-from decoding.methods.jacobi.adaptive import Adaptive
+from decoding.engine.experience import RowCosts
+from decoding.engine.rounds import Round
+from decoding.methods.adaptive import Adaptive
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings, TextDecoder
-from decoding.timing.plain_cost import PlainCost, StepCost
+from decoding.timing import PlainCost, StepCost
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 
@@ -76,7 +76,7 @@ def forwards(*milliseconds: float) -> list[Round]:
 def test_what_was_timed_on_a_busy_machine_is_timed_again(decoder: TextDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
     costs, counted = PlainCost(decoder), [30.0, 5.0, 5.0]
     monkeypatch.setattr(
-        "decoding.timing.plain_cost.time_forward",
+        "decoding.timing.time_forward",
         lambda target, contexts, nodes, repeats=15: {
             (context, node): counted[0] for context in contexts for node in nodes
         },

@@ -12,7 +12,7 @@ from tokenizers import decoders, models, normalizers
 from transformers import AutoTokenizer
 
 from decoding.errors import ModelUnavailable, UnsupportedModel
-from decoding.tokenizer.tokenizer import TextStream, Tokenizer
+from decoding.tokenizer import TextStream, Tokenizer
 from tests.decoding.models.tiny_models import tiny_checkpoint, write_tokenizer
 
 TEXTS = st.text() | st.text(st.sampled_from("aé日本🙂👩‍💻🇪🇸\u0301 \n\t▁<|im_end|>'\"\ufffd\x00"))

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decoding.tokenizer.tokenizer import Tokenizer
-from decoding.training.data.groups import (
+from decoding.tokenizer import Tokenizer
+from tests.decoding.models.tiny_models import write_tokenizer
+from tests.decoding.models.training_data import agent_groups
+from training.packs.groups import (
     Group,
     Pair,
     TokenPair,
@@ -18,9 +20,7 @@ from decoding.training.data.groups import (
     stop_token,
     tokenise,
 )
-from decoding.training.data.packing import ROOT, Pack, pack, pack_order
-from tests.decoding.models.tiny_models import write_tokenizer
-from tests.decoding.models.training_data import agent_groups
+from training.packs.packing import ROOT, Pack, pack, pack_order
 
 
 @pytest.fixture(scope="module")

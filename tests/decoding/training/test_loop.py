@@ -10,21 +10,19 @@ import pytest
 import torch
 from torch import multiprocessing
 
-from decoding.checkpoints.adapters.adapter import About, AdapterMismatch
-from decoding.checkpoints.adapters.adapter_files import read_adapter, write_adapter
+from decoding.checkpoints.adapter import About, AdapterMismatch, read_adapter, write_adapter
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.loop import Request, decode
 from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
-from decoding.training.config import LoraConfig, TrainConfig, TrainingError
-from decoding.training.data.groups import Group, Pair
-from decoding.training.loop import Outcome, train
-from decoding.training.model.base import Base, factorised, load_base
-from decoding.training.run.report import read_log
-from decoding.training.run.schedule import learning_rate, length_of
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from tests.decoding.training.training_process import train_as_rank
+from training.config import LoraConfig, TrainConfig, TrainingError
+from training.loop import Outcome, train
+from training.packs.groups import Group, Pair
+from training.run.base import Base, factorised, load_base
+from training.run.progress import learning_rate, length_of, read_log
 
 LORA = LoraConfig(rank=4, alpha=8.0, dropout=0.1)
 CONFIG = TrainConfig(

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from decoding.training.run.report import read_log
+from training.run.progress import read_log
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TOLERANCE = 0.02  # of the loss of a step

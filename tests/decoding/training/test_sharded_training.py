@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, multiprocessing
 
-from decoding.training.config import LoraConfig, TrainConfig, TrainingError
-from decoding.training.loop import train
-from decoding.training.model.base import Base, load_base
-from decoding.training.run import checkpoint
-from decoding.training.run.report import read_log
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from tests.decoding.training.training_process import train_as_rank
+from training.config import LoraConfig, TrainConfig, TrainingError
+from training.loop import train
+from training.run import progress as checkpoint
+from training.run.base import Base, load_base
+from training.run.progress import read_log
 
 FULL = TrainConfig(
     lora=None, steps=4, learning_rate=3e-3, warmup=0.25, pack_tokens=160, accumulate=2, dtype="fp32", device="cpu"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from decoding.training.config import TrainConfig
-from decoding.training.jacobi.config import JacobiConfig
-from decoding.training.jacobi.objective import jacobi_objective
-from decoding.training.loop import train
-from decoding.training.model.base import load_base
 from tests.decoding.models.jacobi_data import invented_trajectories
 from tests.decoding.models.training_data import agent_groups
+from training.config import TrainConfig
+from training.jacobi.objective import jacobi_objective
+from training.jacobi.states import JacobiConfig
+from training.loop import train
+from training.run.base import load_base
 
 
 def train_as_rank(

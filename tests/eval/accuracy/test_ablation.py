@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from agent.assemble import ModelChoice, load_model
-from agent.graph.toolbox import AgentOptions
+from agent.context import AgentOptions
 from eval.accuracy import ablation
-from eval.accuracy.ablation import Questions, Row, ablate, markdown
-from eval.accuracy.ablation_rows import Stage, stages
+from eval.accuracy.ablation import Questions, Row, Stage, ablate, markdown, stages
+from eval.accuracy.record import Record, read_records
 from eval.datasets.official import Example, database_file
-from eval.predict.record import Record, read_records
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.spider_rules import SPIDER
 from tests.decoding.models.jacobi_data import ending_checkpoint
 from tools.repair.rules import RULE_NAMES
 

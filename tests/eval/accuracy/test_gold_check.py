@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from eval.accuracy.gold_check import check_gold
+from eval.accuracy.harness import check_gold
 from eval.datasets.official import Example
 from eval.datasets.registry import load_dataset
-from eval.scoring.bird_rules import BIRD
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.bird import BIRD
+from eval.scoring.spider_rules import SPIDER
 
 
 def test_all_of_spider_dev(spider: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from eval.accuracy.linking_recall import Case, Row, measure, needed
+from eval.accuracy.harness import Case, Row, measure, needed
 from tools.databases.open_database import open_database
 from tools.linking.link_schema import Link, link
 from tools.schema import Schema

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from eval.accuracy.record import Prediction, ResumeError
 from eval.accuracy.run import evaluate
 from eval.datasets.official import Example
 from eval.datasets.registry import load_dataset
-from eval.predict.record import Prediction, ResumeError
-from eval.scoring.bird_rules import BIRD
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.bird import BIRD
+from eval.scoring.spider_rules import SPIDER
 
 _SPIDER: dict[str, Any] = {"dataset": "spider", "rules": SPIDER}
 _NAMES: dict[str, Any] = {"model": "none", "decoder": "plain"}

@@ -2,9 +2,9 @@
 
 import pytest
 
+from eval.accuracy.record import Record
 from eval.accuracy.summary import percentile, summarise, wilson_95
-from eval.predict.record import Record
-from eval.scoring.bird_rules import BIRD
+from eval.scoring.bird import BIRD
 
 
 def _record(number: int, **changes: object) -> Record:

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.graph.doubt.verifier import Vector
-from agent.graph.toolbox import Toolbox
+from agent.calibration import Vector
+from agent.context import Toolbox
 from agent.state import State
-from eval.confidence import candidates
-from eval.confidence.candidates import collect, training_examples
-from eval.datasets.golds.sources import HELD_BACK, WITHOUT_ROWS
 from eval.datasets.official import Example
+from eval.datasets.sources import HELD_BACK, WITHOUT_ROWS
 from tests.eval.answering import AnsweringModel
+from training import fit_verifier as candidates
+from training.fit_verifier import collect, training_examples
 
 GOLD, OTHER = "SELECT name FROM author", "SELECT title FROM book"
 

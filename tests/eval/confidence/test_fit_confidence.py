@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from agent.graph.doubt.calibration import read_calibration
+from agent.calibration import read_calibration
 from app.cli import app
-from eval.accuracy.summary import summarise
-from eval.confidence import fit_confidence
-from eval.confidence.fit_confidence import MOST_RIGHT, fit, held_out, logistic, threshold
-from eval.confidence.trust import auroc, curve, expected_calibration_error, trust
+from eval.accuracy.record import Record
+from eval.accuracy.summary import auroc, curve, expected_calibration_error, summarise, trust
 from eval.datasets.official import DatasetError
-from eval.predict.record import Record
+from training import fit_confidence
+from training.fit_confidence import MOST_RIGHT, fit, held_out, logistic, threshold
 
 
 def record(number: int, right: bool, database: str = "a", **features: float) -> Record:

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from agent.graph.doubt.verifier import read_verifier
+from agent.calibration import read_verifier
 from app.cli import app
-from eval.confidence.candidates import Candidate, Pool
-from eval.confidence.fit_verifier import calibrated, figures, fit
 from eval.datasets.official import DatasetError
+from training.fit_verifier import Candidate, Pool, calibrated, figures, fit
 
 
 def pools(count: int, databases: str, seed: int = 1, confidence: float = 0.6) -> list[Pool]:

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from agent.assemble import LoadedModel, ModelChoice
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.context import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
+from eval.accuracy.predict import AgentPredict
 from eval.accuracy.run import Scorer, fingerprint
-from eval.datasets.golds.sources import HELD_BACK
 from eval.datasets.official import Example, database_file
 from eval.datasets.registry import load_dataset
-from eval.predict.agent_predict import AgentPredict
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.datasets.sources import HELD_BACK
+from eval.scoring.spider_rules import SPIDER
 from tests.agent.conftest import ScriptedModel
 from tools.result import Limits
 

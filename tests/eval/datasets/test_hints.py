@@ -4,9 +4,9 @@ from random import Random
 
 from agent.prompts.plan_format import Plan, PlannedTable
 from agent.prompts.profiles.compact_text import hints
-from eval.datasets.training.hints import with_gold
 from tools.linking.link_schema import Link
 from tools.schema import Column, Schema, Table
+from training.data.examples import with_gold
 
 SCHEMA = Schema((Table("dog", (Column("id", "INT", True), Column("age", "INT"), Column("name", "TEXT"))),), "sqlite")
 LINKS = (Link("dog", "name", 1.3), Link("dog", None, 0.4), Link("dog", "age", 0.2))

@@ -9,17 +9,15 @@ from random import Random
 import pytest
 from sqlglot import exp
 
-from eval.datasets.golds.databases import TrainingDatabase, open_training
-from eval.datasets.golds.gold_sql import parse, real_tables, sql_text
-from eval.datasets.golds.sources import spider_questions
-from eval.datasets.training.build import build
-from eval.datasets.training.examples import Item
-from eval.datasets.training.items import items
-from eval.datasets.training.options import Options
-from eval.datasets.training.second_questions import KINDS
-from eval.datasets.training.tally import Tally
-from eval.datasets.variants.contrasts import EXCHANGES
+from eval.datasets.gold_databases import TrainingDatabase, open_training
+from eval.datasets.gold_sql import parse, real_tables, sql_text
+from eval.datasets.sources import spider_questions
 from tools.schema import Column, ForeignKey, Schema, Table
+from training.data.build import build, items
+from training.data.examples import Item
+from training.data.options import Options, Tally
+from training.data.parts import KINDS
+from training.variants.mistakes import EXCHANGES
 
 SCHEMA = Schema(
     (

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from eval.datasets.official import DatasetError
-from eval.datasets.text_prompts import TextPrompt, read_text_prompts
+from eval.datasets.official import DatasetError, TextPrompt, read_text_prompts
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 SPEC_BENCH = [

@@ -12,20 +12,16 @@ import pytest
 from sqlglot import exp
 
 from agent.prompts.plan_format import Plan, PlanError, PlannedTable, parse_plan
-from decoding.training.data.groups import read_groups
-from eval.datasets.golds.databases import TrainingDatabase, open_training
-from eval.datasets.golds.gold_sql import normalise, parse, sql_text
-from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, without_dev
+from eval.datasets.gold_databases import TrainingDatabase, open_training
+from eval.datasets.gold_sql import normalise, parse, plan_answer, sql_text
 from eval.datasets.registry import load_dataset
-from eval.datasets.training.build import build
-from eval.datasets.training.items import items
-from eval.datasets.training.options import Options
-from eval.datasets.training.plan_answers import plan_answer
-from eval.datasets.training.tally import Tally
-from eval.datasets.variants.rename import Naming, rename_sql
-from eval.datasets.variants.synonyms import read_synonyms
-from eval.datasets.variants.variants import draw
+from eval.datasets.sources import HELD_BACK, Question, load_dev, load_questions, without_dev
 from tools.schema import Column, Schema, Table
+from training.data.build import build, items
+from training.data.options import Options, Tally
+from training.packs.groups import read_groups
+from training.variants.schemas import Naming, draw, rename_sql
+from training.variants.wording import read_synonyms
 
 SLICE = Options(variants=1, databases=("department_management", "farm"))
 

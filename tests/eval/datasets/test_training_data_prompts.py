@@ -10,15 +10,15 @@ from typing import Any
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import BaseMessage
 
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import AgentOptions, Toolbox
-from eval.datasets.golds.databases import TrainingDatabase, open_training
-from eval.datasets.golds.sources import load_questions
-from eval.datasets.training.examples import Item, Manner, Setting, pairs
-from eval.datasets.training.items import items
-from eval.datasets.training.tally import Tally
-from eval.datasets.variants.variants import original
+from agent.context import AgentOptions, Toolbox
+from agent.conversation import Conversation
+from eval.datasets.gold_databases import TrainingDatabase, open_training
+from eval.datasets.sources import load_questions
 from tests.agent.conftest import OwnDialect
+from training.data.build import items
+from training.data.examples import Item, Manner, Setting, pairs
+from training.data.options import Tally
+from training.variants.schemas import original
 
 
 class Listener(FakeListChatModel):

@@ -8,15 +8,14 @@ import duckdb
 import pytest
 from sqlglot import exp
 
-from eval.datasets.golds.databases import TrainingDatabase
-from eval.datasets.golds.gold_sql import sql_text
+from eval.datasets.gold_databases import TrainingDatabase
+from eval.datasets.gold_sql import sql_text
 from eval.datasets.official import DatasetError
-from eval.datasets.training.examples import Item
-from eval.datasets.training.tally import Tally
-from eval.datasets.wikisql.canonical import canonical
-from eval.datasets.wikisql.names import header_words, table_names
-from eval.datasets.wikisql.parts import invented, is_held_out, wikisql_parts
-from eval.datasets.wikisql.source import WikiColumn, WikiQuestion, WikiTable, load_wikisql
+from training.data.examples import Item
+from training.data.options import Tally
+from training.wikisql.names import header_words, table_names
+from training.wikisql.parts import invented, is_held_out, wikisql_parts
+from training.wikisql.questions import WikiColumn, WikiQuestion, WikiTable, canonical, load_wikisql
 
 BOATS = WikiTable(
     "boats",

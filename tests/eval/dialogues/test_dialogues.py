@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from agent.conversation.conversation import Answer, Conversation
-from agent.graph.toolbox import AgentOptions
-from decoding.checkpoints.fetch.cache_folder import cache_root
+from agent.context import AgentOptions
+from agent.conversation import Answer, Conversation
+from decoding.checkpoints.cache_folder import cache_root
+from eval.accuracy.dialogue_files import BUNDLED, Dialogue, Turn, TurnRecord, in_short, read_dialogues, summarise
+from eval.accuracy.dialogues import FirstTurns, ask_dialogues
+from eval.accuracy.record import read_records
 from eval.datasets.official import DatasetError
-from eval.dialogues.ask import FirstTurns, ask_dialogues
-from eval.dialogues.read import BUNDLED, Dialogue, Turn, read_dialogues
-from eval.dialogues.record import TurnRecord
-from eval.dialogues.summary import in_short, summarise
-from eval.predict.record import read_records
 from tests.eval.answering import AnsweringModel, Answers
 from tools.databases.open_database import open_database
 from tools.example.build import example_database

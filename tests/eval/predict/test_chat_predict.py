@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from agent.graph.toolbox import AgentOptions
+from agent.context import AgentOptions
 from decoding.engine.target import PromptTooLong
+from eval.accuracy.predict import ChatPredict, answered, seeded
+from eval.accuracy.record import Prediction, Record, read_records
 from eval.accuracy.run import evaluate
 from eval.datasets.official import Example, database_file
 from eval.datasets.registry import by_database, in_order
-from eval.predict.agent_predict import seeded
-from eval.predict.asking import answered
-from eval.predict.chat_predict import ChatPredict
-from eval.predict.record import Prediction, Record, read_records
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.spider_rules import SPIDER
 from tests.eval.answering import AnsweringModel, Answers
 from tools.result import Limits
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent.grammar.constraint import plan_constraint, sql_constraint
-from agent.prompts.profiles.profile import Form
-from decoding.tokenizer.tokenizer import Tokenizer
+from agent.prompts.profile import Form
+from decoding.tokenizer import Tokenizer
 from tests.agent.grammar.heroes import SCHEMA
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.linking.question_context import QuestionContext

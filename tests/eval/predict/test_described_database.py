@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.predict.described_database import FOLDER, open_described
+from eval.accuracy.predict import FOLDER, open_described
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from eval.accuracy.predict import ray_predict
+from eval.accuracy.record import Predict, Prediction
 from eval.accuracy.run import evaluate
 from eval.datasets.official import Example
-from eval.predict.ray_predict import ray_predict
-from eval.predict.record import Predict, Prediction
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.spider_rules import SPIDER
 
 
 def _records(out: Path) -> list[dict[str, Any]]:

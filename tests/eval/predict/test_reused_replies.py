@@ -7,10 +7,10 @@ from unittest.mock import ANY
 
 import pytest
 
-from decoding.engine.recall import Recall
+from decoding.engine.method import Recall
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
-from eval.predict.reused_replies import ReusingDecoder, key_of
+from eval.accuracy.ablation import ReusingDecoder, key_of
 from tests.decoding.models.one_of import OneOf
 from tests.decoding.models.tiny_models import tiny_checkpoint
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from eval.scoring.bird_rules import BIRD
-from eval.scoring.bird_score import r_ves, time_reward
+from eval.scoring.bird import BIRD, r_ves, time_reward
 from eval.scoring.referee import Referee, Task
 
 PAIRS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "fixtures" / "bird_verdicts.json").read_text())[

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
+from eval.accuracy.record import Record
 from eval.datasets.official import Example
-from eval.predict.record import Record
-from eval.scoring.bird_rules import BIRD
+from eval.scoring.bird import BIRD
 from eval.scoring.rules import PLACEHOLDER, Rules
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.spider_rules import SPIDER
 
 _PREDICTIONS = [
     "SELECT a\nFROM t -- why\nWHERE b\t= 1",

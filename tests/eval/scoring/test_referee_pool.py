@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from eval.scoring.bird_rules import BIRD
+from eval.scoring.bird import BIRD
 from eval.scoring.referee import Task, Verdict
 from eval.scoring.referee_pool import Worker, WorkerPool
 from eval.scoring.rules import Rules
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.spider_rules import SPIDER
 
 _CROSS_JOIN = "SELECT count(*) FROM " + ", ".join(f"loan AS t{i}" for i in range(16))
 _ENDLESS_ROWS = "WITH RECURSIVE c(x) AS (SELECT zeroblob(100000) UNION ALL SELECT x FROM c) SELECT x FROM c"

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from eval.accuracy.record import Prediction
 from eval.accuracy.run import evaluate
 from eval.datasets.official import Example
-from eval.predict.record import Prediction
-from eval.scoring.bird_rules import BIRD
+from eval.scoring.bird import BIRD
 from eval.scoring.referee import Referee, Task
 from eval.scoring.rules import PLACEHOLDER, Rules
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.spider_rules import SPIDER
 
 NAMES = "SELECT name FROM author"
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from eval.accuracy.record import Prediction
 from eval.accuracy.run import evaluate
 from eval.datasets.registry import load_dataset
-from eval.predict.record import Prediction
-from eval.scoring.bird_rules import BIRD
+from eval.scoring.bird import BIRD
 from eval.scoring.referee import Task
 from eval.scoring.referee_pool import Worker
 from eval.scoring.run_query import comparable, connect
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.spider_rules import SPIDER
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from eval.scoring.spider.execution_match import Row, spider_match
+from eval.scoring.spider_rules import _Row as Row
+from eval.scoring.spider_rules import spider_match
 
 # Equal cells in each pair of rows, equal columns as bags, and yet no order of columns makes the rows equal.
 _GOLD: list[Row] = [(1, 2, 3), (2, 1, 3), (1, 2, 4), (1, 2, 4)]

@@ -8,10 +8,8 @@ import pytest
 
 from eval.datasets.registry import load_dataset
 from eval.scoring.referee import Referee, Task
-from eval.scoring.spider.exact_match import exact_match, load_schemas
-from eval.scoring.spider.hardness import hardness
-from eval.scoring.spider.parse import parse
-from eval.scoring.spider.spider_rules import SPIDER
+from eval.scoring.spider_parse import parse
+from eval.scoring.spider_rules import SPIDER, exact_match, hardness, load_schemas
 
 _FIXTURES = Path(__file__).parent / "fixtures"
 PAIRS: list[dict[str, Any]] = json.loads((_FIXTURES / "spider_verdicts.json").read_text())["pairs"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eval.scoring.sql_text import first_statement, one_line, without_distinct
+from eval.scoring.rules import first_statement, one_line, without_distinct
 
 
 @pytest.mark.parametrize(

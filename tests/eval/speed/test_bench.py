@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from decoding.checkpoints.adapters.adapter import About, Adapter, Factors
-from decoding.engine.recall import Recall
+from decoding.checkpoints.adapter import About, Adapter, Factors
+from decoding.engine.method import Recall
 from decoding.errors import ModelError
 from decoding.methods.registry import METHODS
 from decoding.serving.load import load_text_decoder
@@ -19,7 +19,7 @@ from decoding.serving.text_decoder import Settings, TextDecoder
 from decoding.targets.hf_target import HfTarget
 from eval.speed.side_by_side.compare import Prompt, Run, histogram, rows, run_bench
 from eval.speed.side_by_side.peer_process import Ask
-from eval.speed.side_by_side.peers import PeerProcess, peer_model, peers_of, run_peers, time_plain_step
+from eval.speed.side_by_side.run import PeerProcess, peer_model, peers_of, run_peers, time_plain_step
 from eval.speed.side_by_side.transformers_peer import WAYS, generate, load_assistant, load_model
 from tests.decoding.models.random_heads import head_options, small_head
 from tests.decoding.models.tiny_models import tiny_checkpoint

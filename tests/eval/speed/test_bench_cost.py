@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from eval.speed.cost import forward_cost
-from eval.speed.cost.line_chart import charts
+from eval.speed import cost as forward_cost
+from eval.speed.cost import charts
 from tests.decoding.models.jacobi_data import ending_checkpoint
 
 

@@ -16,8 +16,8 @@ from decoding.methods.registry import METHODS, load_method
 from decoding.serving.text_decoder import Settings
 from eval.accuracy.summary import paired_difference
 from eval.speed.agent_calls import CallRecorder
-from eval.speed.replay.methods import DEFAULT_METHODS, Asked, Measured, MethodSpec, extra_parameters, replay
-from eval.speed.replay.table import THIRDS, accuracies, by_length, by_step, markdown, rows, to_dict
+from eval.speed.replay import DEFAULT_METHODS, Asked, Measured, MethodSpec, extra_parameters, replay
+from eval.speed.replay_table import THIRDS, accuracies, by_length, by_step, markdown, rows, to_dict
 from tests.decoding.models.jacobi_data import ending_checkpoint
 from tests.decoding.models.random_heads import TAPPING
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from decoding.serving.load import load_text_decoder
-from eval.speed.cost.hardware_floor import Floor, measure_floor
+from eval.speed.cost import Floor, measure_floor
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 HEAD, LAYERS = 320 * 32, 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 48)

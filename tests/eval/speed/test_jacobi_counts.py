@@ -1,8 +1,8 @@
 """Fast-forwarded and stationary tokens, on a decoding written down by hand."""
 
 from decoding.engine.draft import Draft
-from decoding.engine.records.rounds import Round
-from eval.speed.trajectory.jacobi_counts import JacobiCounts, count
+from decoding.engine.rounds import Round
+from eval.speed.trajectory import JacobiCounts, count
 
 
 def make(guess: Draft, accepted: tuple[int, ...], committed: tuple[int, ...], forced: tuple[int, ...] = ()) -> Round:

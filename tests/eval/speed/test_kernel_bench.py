@@ -5,10 +5,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from eval.speed.gpu.kernels import Machine, NoGpu, Run, Shape, measure, measured_machine, require_gpu
-from eval.speed.gpu.run import UnknownShape, chosen_models
-from eval.speed.gpu.targets import SHAPES, Sizes, config_of, measure_target, random_weights, step_bytes
-from kernels import tree_attention
+from eval.speed.gpu_kernels import Machine, NoGpu, Run, Shape, measure, measured_machine, require_gpu
+from eval.speed.gpu_targets import (
+    SHAPES,
+    Sizes,
+    UnknownShape,
+    chosen_models,
+    config_of,
+    measure_target,
+    random_weights,
+    step_bytes,
+)
+from kernels.gpu import tree_attention
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = Shape(

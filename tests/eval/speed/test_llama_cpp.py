@@ -6,9 +6,9 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFReader
 
-from decoding.checkpoints.adapters.adapter import About, Adapter, Factors, merged_weights
-from decoding.checkpoints.fetch.progress import silent
-from decoding.checkpoints.resolve import read_weights, resolve
+from decoding.checkpoints.adapter import About, Adapter, Factors, merged_weights
+from decoding.checkpoints.cache_folder import silent
+from decoding.checkpoints.weight_files import read_weights, resolve
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings, TextDecoder
 from eval.speed.side_by_side.llama_cpp_peer import (
@@ -21,7 +21,7 @@ from eval.speed.side_by_side.llama_cpp_peer import (
     write_merged,
 )
 from eval.speed.side_by_side.peer_process import Ask
-from eval.speed.side_by_side.peers import peer_model
+from eval.speed.side_by_side.run import peer_model
 from tests.decoding.models.tiny_gguf import write_gguf
 from tests.decoding.models.tiny_models import tiny_checkpoint
 

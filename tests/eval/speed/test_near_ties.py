@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings, TextDecoder
 from decoding.targets.fast_target import FastTarget
-from eval.speed.replay.near_ties import TOLERANCE, parting_gap
+from eval.speed.replay import TOLERANCE, parting_gap
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPTS = (

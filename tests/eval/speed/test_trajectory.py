@@ -13,10 +13,8 @@ from typer.testing import CliRunner, Result
 from app.cli import app
 from app.shared import exit_codes
 from decoding.engine.draft import Draft
-from decoding.engine.records.rounds import Round
-from eval.speed.trajectory.figure import svg, write_figure
-from eval.speed.trajectory.terminal import print_trajectory
-from eval.speed.trajectory.trajectory import Cell, StepTrajectory, trajectory
+from decoding.engine.rounds import Round
+from eval.speed.trajectory import Cell, StepTrajectory, print_trajectory, svg, trajectory, write_figure
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 

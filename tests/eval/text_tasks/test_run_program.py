@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.text_tasks.run_program import Ending, run_program
+from eval.accuracy.text_tasks import Ending, run_program
 
 HOME = Path(__file__).resolve()
 

@@ -8,9 +8,17 @@ import pytest
 
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings
+from eval.accuracy.text_tasks import (
+    amount,
+    final_amount,
+    gsm8k,
+    human_eval,
+    read_tasks,
+    solve_all,
+    summary,
+    whole_function,
+)
 from eval.datasets.official import DatasetError
-from eval.text_tasks.study import solve_all, summary
-from eval.text_tasks.tasks import amount, final_amount, gsm8k, human_eval, read_tasks, whole_function
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 ENTRY = {

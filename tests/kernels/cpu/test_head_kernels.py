@@ -4,11 +4,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernels.cpu.heads import draft_tokens, recurrent
-from kernels.cpu.heads.linear import Matrix, linear, linear_reference, linear_scratch, pack_rows
+from kernels.cpu import draft_tokens
+from kernels.cpu import head_linear as recurrent
+from kernels.cpu.head_linear import Matrix, linear, linear_reference, linear_scratch, pack_rows
+from kernels.cpu.int8_products import unpack
 from kernels.cpu.job import pack, table_of
 from kernels.cpu.processor import variant
-from kernels.cpu.products.int8_products import unpack
 from kernels.gumbel import gumbel
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from llvmlite import binding, ir
 
+from kernels.cpu.emitters import EMITTERS
+from kernels.cpu.int8_products import Products, products_of, products_reference, unpack
 from kernels.cpu.job import pack
 from kernels.cpu.processor import Variant, variant
-from kernels.cpu.products.emitters import EMITTERS
-from kernels.cpu.products.int8_products import Products, products_of, products_reference, unpack
-from kernels.cpu.products.word_products import word_scores, word_totals
 from kernels.cpu.quantize import rescale
+from kernels.cpu.word_products import word_scores, word_totals
 
 BEST = variant()
 pytestmark = pytest.mark.skipif(BEST is None, reason="the processor has neither AVX2 nor better")

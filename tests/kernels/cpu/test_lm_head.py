@@ -5,10 +5,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from kernels.choice import choose_reference as of_tensors
+from kernels.cpu.forward import choose, choose_reference, spread
 from kernels.cpu.job import CHUNK
-from kernels.cpu.lm_head import choose, choose_reference, spread
 from kernels.cpu.processor import variant
+from kernels.gpu.choice import choose_reference as of_tensors
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 

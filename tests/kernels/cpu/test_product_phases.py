@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.cpu import product_phases
+from kernels.cpu import phases as product_phases
 from kernels.cpu.threads import first_own
 
 QKV, OTHER = 4, 5  # numbers of matrices

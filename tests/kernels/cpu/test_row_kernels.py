@@ -5,7 +5,8 @@ import numpy.typing as npt
 import pytest
 
 from decoding.targets.int8 import mask_rows
-from kernels.cpu import quantize, row_phases, swiglu
+from kernels.cpu import phases as row_phases
+from kernels.cpu import quantize, swiglu
 from kernels.cpu.emit import add_floats, kernel, largest, largest_magnitude
 from kernels.cpu.job import Model, aligned_copy
 from kernels.cpu.processor import variant

@@ -7,8 +7,7 @@ import pytest
 
 from kernels.cpu.emit import get_long, kernel, put_long
 from kernels.cpu.processor import variant
-from kernels.cpu.team import Team, thread_count
-from kernels.cpu.threads import claim, claim_own, meet
+from kernels.cpu.threads import Team, claim, claim_own, meet, thread_count
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 PHASES, PIECES = 6, 50

@@ -17,8 +17,8 @@ from tests.tools.attacks.assault import assault, fingerprint, prepare
 from tests.tools.attacks.assault import filled as _sql
 from tests.tools.attacks.hostile import HOSTILE
 from tests.tools.attacks.hostile_case import BOTH, Hostile
-from tools.databases.duckdb.duckdb_database import DuckDBDatabase
-from tools.databases.sqlite.sqlite_database import SQLiteDatabase
+from tools.databases.duckdb_database import DuckDBDatabase
+from tools.databases.sqlite_database import SQLiteDatabase
 from tools.guard.guard import guard
 from tools.result import Limits, QueryError
 

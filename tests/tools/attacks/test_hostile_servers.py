@@ -8,7 +8,7 @@ import pytest
 from tests.tools.attacks.assault import DEADLINE_S, cases, filled, fingerprint
 from tests.tools.attacks.attacked import Attacked, attacked
 from tests.tools.databases.server.servers import Server
-from tools.databases.server.sqlalchemy_database import open_url
+from tools.databases.sqlalchemy_database import open_url
 from tools.result import Limits
 
 

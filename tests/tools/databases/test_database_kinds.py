@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tools.databases.database import DATABASE_KINDS, DatabaseKind, register_database_kind
-from tools.databases.isolated.isolated_database import IsolatedDatabase
+from tools.databases.isolated_database import IsolatedDatabase
 from tools.databases.open_database import open_database
 from tools.result import OpenError, QueryError, Result
 
 OWN = """
 from pathlib import Path
-from tools.databases.sqlite.sqlite_database import SQLiteDatabase
+from tools.databases.sqlite_database import SQLiteDatabase
 
 class Own(SQLiteDatabase):
     def _run(self, sql, limits, prefix=""):

@@ -15,10 +15,10 @@ import pytest
 import sqlalchemy as sa
 
 from tools.databases.database import Database
-from tools.databases.duckdb.duckdb_database import DuckDBDatabase
+from tools.databases.duckdb_database import DuckDBDatabase
 from tools.databases.open_database import open_database
-from tools.databases.server.sqlalchemy_database import SQLAlchemyDatabase
-from tools.databases.sqlite.sqlite_database import SQLiteDatabase
+from tools.databases.sqlalchemy_database import SQLAlchemyDatabase
+from tools.databases.sqlite_database import SQLiteDatabase
 from tools.result import Limits, QueryError, Result
 
 DDL = (

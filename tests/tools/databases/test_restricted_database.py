@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from tools.databases.open_database import open_database
-from tools.databases.restricted_database import RestrictedDatabase, restricted
+from tools.databases.open_database import RestrictedDatabase, open_database, restricted
+from tools.guard.canonicalize import Respelt
 from tools.guard.guard import Judged, guard, judged
-from tools.guard.respell import Respelt
 from tools.guard.visibility import Visibility, narrowed
 from tools.result import OpenError, QueryError, Result
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tools.databases import duckdb_catalog as duckdb_schema
 from tools.databases.database import Database
-from tools.databases.duckdb import duckdb_schema
 from tools.databases.open_database import open_database
 from tools.schema import Column, ForeignKey, Schema, Table
 

@@ -21,13 +21,12 @@ from time import thread_time
 from typing import Literal
 
 from tools.databases.database import Database
-from tools.databases.duckdb.duckdb_database import DuckDBDatabase, _one_select
+from tools.databases.duckdb_database import DuckDBDatabase, _one_select
 from tools.databases.guarded_database import GuardedDatabase
-from tools.databases.open_database import open_database
-from tools.databases.restricted_database import RestrictedDatabase
+from tools.databases.open_database import RestrictedDatabase, open_database
 from tools.guard.visibility import Visibility
 from tools.result import Limits, QueryError, Result
-from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
 DEVELOPMENT = (("spider/dev.json", "spider/database", "query"), ("bird/dev/dev.json", "bird/dev", "SQL"))

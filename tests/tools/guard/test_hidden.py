@@ -12,8 +12,7 @@ import sqlalchemy as sa
 from tests.tools.databases.server.servers import Server
 from tests.tools.guard.fuzzing.differential import CANARIES, WHOLE
 from tools.databases.database import Database
-from tools.databases.open_database import open_database
-from tools.databases.restricted_database import RestrictedDatabase, restricted
+from tools.databases.open_database import RestrictedDatabase, open_database, restricted
 from tools.guard.visibility import Visibility
 from tools.result import Limits, OpenError, QueryError, Result
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from tests.tools.databases.server.servers import Server
 from tests.tools.guard.fuzzing.differential import WHOLE
 from tests.tools.guard.test_hidden import HIDDEN, at
-from tools.databases.restricted_database import RestrictedDatabase
+from tools.databases.open_database import RestrictedDatabase
 from tools.guard.guard import guard
 from tools.result import QueryError, Result
 from tools.schema import Column, Schema, Table

@@ -9,9 +9,8 @@ from sqlglot.dialects.dialect import Dialect
 
 from tests.tools.guard.gold import DATA, Engine, compare, gold
 from tests.tools.guard.harmless import HARMLESS
+from tools.guard.canonicalize import LISTED, Respelt, edited, plain_literal, respelt, without_long_lists
 from tools.guard.guard import Judged, judged
-from tools.guard.literals import plain_literal
-from tools.guard.respell import LISTED, Respelt, edited, respelt, without_long_lists
 from tools.result import QueryError
 
 EVERY = 12

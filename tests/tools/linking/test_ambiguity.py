@@ -7,9 +7,9 @@ import pytest
 from tests.tools import spider
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
-from tools.linking.ambiguity import Meaning, as_told, find_unclear
 from tools.linking.link_schema import link
 from tools.linking.match_values import match_values
+from tools.linking.questions import Meaning, as_told, find_unclear
 
 MOST_ASKED = 0.03  # of the questions that people wrote for these databases
 FILES = {

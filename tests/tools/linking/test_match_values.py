@@ -18,10 +18,9 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
 from tools.linking import value_index
-from tools.linking.demonyms import places
 from tools.linking.match_values import match_values
 from tools.linking.value_index import text_columns
-from tools.linking.word_forms import fold, keys, name_words, split, stem
+from tools.linking.word_forms import fold, keys, name_words, places, split, stem
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
 from tools.schema import Schema
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import tools.linking.thesaurus
+import tools.linking.word_forms
 from tools.linking.link_schema import link
-from tools.linking.thesaurus import other_words
+from tools.linking.word_forms import other_words
 from tools.schema import Column, Schema, Table
 
 
@@ -47,8 +47,8 @@ def test_the_longest_phrase_counts_and_its_words_no_more() -> None:
 
 
 def test_every_line_is_a_group_of_at_least_two_phrases_of_few_words() -> None:
-    lines = Path(tools.linking.thesaurus.__file__).with_name("thesaurus.txt").read_text(encoding="utf-8").splitlines()
+    lines = Path(tools.linking.word_forms.__file__).with_name("thesaurus.txt").read_text(encoding="utf-8").splitlines()
     groups = [line.split(", ") for line in lines if not line.startswith("#")]
     assert len(groups) > 300
     assert all(len(set(group)) == len(group) > 1 for group in groups)
-    assert all(0 < len(phrase.split()) <= tools.linking.thesaurus.LONGEST for group in groups for phrase in group)
+    assert all(0 < len(phrase.split()) <= tools.linking.word_forms.LONGEST for group in groups for phrase in group)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.processes import temporary_folders
+from tools import processes as temporary_folders
 
 ROOT = Path(__file__).parents[3]
-CODE = "import time; from tools.processes.temporary_folders import new_folder; print(new_folder(), flush=True); time.sleep(60)"
+CODE = "import time; from tools.processes import new_folder; print(new_folder(), flush=True); time.sleep(60)"
 
 
 def _other_process(folder: Path) -> tuple[subprocess.Popen[str], Path]:

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from tools.processes.watchdog import Watchdog
+from tools.processes import Watchdog
 
 
 class Forgetful:

@@ -8,11 +8,11 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from eval.scoring.spider.execution_match import order_matters, spider_match
+from eval.scoring.spider_rules import order_matters, spider_match
 from tests.tools import spider
 from tools.repair.names import repair_names
 from tools.result import Result
-from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
 
 
 def test_gold_is_never_changed() -> None:

@@ -6,9 +6,9 @@ from contextlib import closing
 import pytest
 
 from eval.scoring.run_query import comparable
-from eval.scoring.spider.execution_match import order_matters, spider_match
+from eval.scoring.spider_rules import order_matters, spider_match
 from tests.tools.sql.test_sqlite_to_duckdb import DDL, _pairs
-from tools.sql.dialects.duckdb_to_sqlite import duckdb_to_sqlite
+from tools.sql.sqlite_to_duckdb import duckdb_to_sqlite
 
 
 @pytest.mark.parametrize(("rule", "given", "written"), _pairs())

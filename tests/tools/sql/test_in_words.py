@@ -2,9 +2,9 @@
 
 import pytest
 
-from tools.linking.starter_questions import starters
+from tools.linking.questions import starters
 from tools.schema import Column, ForeignKey, Schema, Table
-from tools.sql.in_words import in_words
+from tools.sql.rendering import in_words
 
 
 @pytest.mark.parametrize(

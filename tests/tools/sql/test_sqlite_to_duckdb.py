@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from eval.scoring.run_query import comparable
-from eval.scoring.spider.execution_match import order_matters, spider_match
+from eval.scoring.spider_rules import order_matters, spider_match
 from tests.tools import spider
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Limits, Result
 from tools.schema import Column, Schema, Table
-from tools.sql.dialects.sqlite_to_duckdb import RULES, sqlite_to_duckdb
+from tools.sql.sqlite_to_duckdb import RULES, sqlite_to_duckdb
 
 SPIDER_FLOOR = 0.974
 DDL = """
@@ -72,7 +72,7 @@ def test_without_the_rule_a_pair_differs(copy: Database, monkeypatch: pytest.Mon
     """Guards against fixtures that would pass without the rule that they stand under."""
     for left_out in RULES:
         monkeypatch.setattr(
-            "tools.sql.dialects.sqlite_to_duckdb.RULES", tuple(rule for rule in RULES if rule is not left_out)
+            "tools.sql.sqlite_to_duckdb.RULES", tuple(rule for rule in RULES if rule is not left_out)
         )
         pairs = [(given, expected) for rule, given, expected in _pairs() if rule == left_out.__name__]
         assert any(sqlite_to_duckdb(given, copy.schema()) != expected for given, expected in pairs), left_out.__name__

@@ -224,7 +224,7 @@ def test_a_long_event_is_refused(ada: Visitor) -> None:
 
 
 def test_events_that_come_too_often_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ui.doors.sessions.EVENTS_A_MINUTE", 5)
+    monkeypatch.setattr("ui.http.entrance.EVENTS_A_MINUTE", 5)
     with served(scripted_workspace(tmp_path, SCRIPT)) as address:
         visitor, other = Visitor(address), Visitor(address)
         assert [visitor.http.post(f"{API}/queue/join").status_code for _ in range(7)] == [400] * 5 + [429] * 2

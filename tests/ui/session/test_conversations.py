@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.observe.event_json import EventError
+from agent.observe.events import EventError
 from tests.ui.session.conftest import COUNT, PER_COUNTRY, PER_COUNTRY_OF_THEM, SCRIPT, WRONG, ask
 from tests.ui.workspaces import scripted_workspace
 from ui.session.session import Session

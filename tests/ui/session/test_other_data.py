@@ -10,7 +10,7 @@ from tools.result import OpenError
 from ui.session.kept import OtherData
 from ui.session.session import Session
 from ui.session.workspace import Workspace
-from ui.views.preview_html import preview_html
+from ui.views.data_html import preview_html
 
 COUNT = "How many albums?"
 

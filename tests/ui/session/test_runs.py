@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.graph.toolbox import Toolbox
+from agent.context import Toolbox
 from agent.observe.events import Failed
 from tests.ui.session.conftest import COUNT, PER_COUNTRY, SCRIPT, ask, rows
 from tests.ui.workspaces import bring, scripted_workspace

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation.race import NoRace
 from agent.observe.events import Failed, Started, Wrote
+from agent.race import NoRace
 from decoding.methods.registry import METHODS
 from tests.decoding.models.random_heads import TAPPING
 from tests.ui.session.conftest import COUNT, MANY, PER_COUNTRY, SCRIPT, ask, rows
@@ -21,7 +21,7 @@ from ui.session.run import Question
 from ui.session.services import GuestRules
 from ui.session.session import Session
 from ui.session.workspace import Workspace
-from ui.views.result_rows import ASKED_BACK, rows_of
+from ui.views.data_html import ASKED_BACK, rows_of
 
 
 def test_a_question_gives_rows(ada: Session) -> None:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent.observe.event_json import EventError, from_json, to_json
-from agent.observe.events import Event, Finished
+from agent.observe.events import Event, EventError, Finished, from_json, to_json
 from ui.session.conversation_view import ConversationView
 from ui.session.run import remembered
 from ui.views.charts import suggest
-from ui.views.decoding.decoding_html import decoding_html
 from ui.views.messages import messages
+from ui.views.passes import decoding_html
 from ui.views.savings_html import savings_html
 
 ODD: list[Any] = [None, "", "x", -1, 0, 10**400, 1e308, True, [], ["x"], {}, {"a": 1}, [[1], [2, 3]]]

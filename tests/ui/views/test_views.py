@@ -6,24 +6,18 @@ from typing import Any
 
 import pytest
 
-from agent.conversation.race import Lane
-from agent.conversation.savings import savings
 from agent.observe.events import Event, Failed
-from decoding.engine.records.origins import origins
-from decoding.engine.records.rounds import Round
+from agent.observe.step_record import savings
+from agent.race import Lane
+from decoding.engine.rounds import Round, origins
 from tests.ui.conftest import recorded
 from tools.schema import Column, ForeignKey, Schema, Table
 from ui.session.conversation_view import ConversationView, StepView, TurnView
-from ui.views.chart_picture import ACROSS, picture
-from ui.views.charts import MOST_BARS, NO_VALUE, draw, fitting, suggest
-from ui.views.decoding.decoding_html import decoding_html, tokens_html
-from ui.views.decoding.passes import Guess, passes
-from ui.views.decoding.passes_html import passes_html
-from ui.views.decoding.race_html import race_html
-from ui.views.decoding.tree_svg import tree_svg
+from ui.views.charts import ACROSS, MOST_BARS, NO_VALUE, draw, fitting, picture, suggest
+from ui.views.data_html import schema_html
 from ui.views.messages import messages
-from ui.views.savings_html import savings_html
-from ui.views.schema_html import schema_html
+from ui.views.passes import Guess, decoding_html, passes, passes_html, tokens_html, tree_svg
+from ui.views.savings_html import race_html, savings_html
 from ui.views.words import counted
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import duckdb
 
-from tools.databases.duckdb.duckdb_schema import quoted
+from tools.databases.duckdb_catalog import quoted
 from tools.result import Result
 
 Format = Literal["csv", "parquet", "xlsx"]

@@ -2,6 +2,8 @@
 
 DuckDB reads CSV, JSON and Parquet itself; Excel and SQLite have their own modules. The copy lies in a temporary folder of
 this user, never beside a source.
+
+Opens files and folders of files with DuckDB.
 """
 
 import threading
@@ -11,16 +13,31 @@ from pathlib import Path
 
 import duckdb
 
-from tools.databases.duckdb.duckdb_database import Copy, DuckDBDatabase
-from tools.databases.duckdb.duckdb_schema import quoted
-from tools.databases.files.file_kinds import FileKind, leave_out, leave_out_total, stem
-from tools.databases.files.load_by_duckdb import literal, load_csv, load_json, load_parquet
-from tools.databases.files.load_excel import load_excel
-from tools.databases.files.load_sqlite import VIEW_DEADLINE_S, load_sqlite
+from tools.databases.duckdb_catalog import quoted
+from tools.databases.duckdb_database import Copy, DuckDBDatabase
+from tools.databases.files.file_kinds import (
+    FileKind,
+    TableNames,
+    files_of,
+    is_url,
+    leave_out,
+    leave_out_total,
+    name_of,
+    names_a_file,
+    path_of,
+    stem,
+)
+from tools.databases.files.loaders import (
+    VIEW_DEADLINE_S,
+    literal,
+    load_csv,
+    load_excel,
+    load_json,
+    load_parquet,
+    load_sqlite,
+)
 from tools.databases.files.sheets import DETECTED, Choices, Sheet
-from tools.databases.files.table_names import TableNames
-from tools.processes.temporary_folders import new_folder, remove_folder, spill_folder
-from tools.processes.watchdog import Watchdog
+from tools.processes import Watchdog, new_folder, remove_folder, spill_folder
 from tools.result import OpenError
 from tools.schema import Table
 
@@ -147,3 +164,39 @@ LOADERS: dict[FileKind, Loader] = {
     "sqlite": load_sqlite,
     "duckdb": load_duckdb,
 }
+
+
+def open_files_apart(sources: Sequence[str]) -> DuckDBDatabase:
+    """As `open_files`, with the files copied by a process of their own, which is bounded and can be killed."""
+    from tools.databases.isolated_database import copy_apart
+
+    return open_files(sources, copy_apart)
+
+
+def copy_apart_all(sources: Sequence[str], choices: Choices = DETECTED) -> tuple[DuckDBDatabase, tuple[Sheet, ...]]:
+    """As `open_files_apart`, with DuckDB files copied too, so that nothing of a stranger's file is read in this process; and
+    how the tables of CSV files and workbooks were read."""
+    from tools.databases.isolated_database import copy_apart
+
+    sheets: tuple[Sheet, ...] = ()
+
+    def copy(files: Sequence[tuple[Path, FileKind]], to: Path, optional: Collection[Path] = ()) -> Copied:
+        nonlocal sheets
+        copied = copy_apart(files, to, optional, choices)
+        sheets = copied.sheets
+        return copied
+
+    return open_files(sources, copy, as_it_is=False), sheets
+
+
+def open_files(sources: Sequence[str], copy: Copier = copy_files, as_it_is: bool = True) -> DuckDBDatabase:
+    """A DuckDB file as it is, all others copied into a private one; files of a folder that cannot be read are left out with a
+    `LeftOut` warning. Raises OpenError."""
+    if is_url(sources[0]) and not names_a_file(sources[0]):
+        raise OpenError("the duckdb engine opens files; open a URL with engine auto")
+    files, name = files_of(sources), name_of(sources)
+    path, kind = files[0]
+    if as_it_is and len(files) == 1 and kind == "duckdb":
+        return DuckDBDatabase(path, name)
+    named = {path_of(source).expanduser() for source in sources}
+    return load_files(files, name, copy, [file for file, _ in files if file not in named])

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.conversation.conversation import Again, Conversation
-from agent.graph.doubt import other_plans
-from agent.graph.doubt.calibration import FILE, Calibration, Weight, read_calibration
-from agent.graph.doubt.features import features_of, signs
-from agent.observe.event_json import from_json, to_json
-from agent.observe.events import Answered, Wrote
+from agent.calibration import FILE, Calibration, Weight, read_calibration
+from agent.conversation import Again, Conversation
+from agent.nodes import assess as other_plans
+from agent.nodes.assess import features_of, signs
+from agent.observe.events import Answered, Wrote, from_json, to_json
 from agent.state import State, opening
 from decoding.errors import ModelUnavailable
 from tests.agent.conftest import Talk

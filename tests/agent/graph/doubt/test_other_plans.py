@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from agent.assemble import ModelChoice, load_model
-from agent.conversation.conversation import Conversation
-from agent.graph.doubt import doubt_node
-from agent.graph.doubt.calibration import Calibration
-from agent.graph.doubt.other_plans import other_plans
-from agent.graph.toolbox import OTHER_PLANS, AgentOptions, ReadingWatch, Toolbox
+from agent.calibration import Calibration
+from agent.context import OTHER_PLANS, AgentOptions, ReadingWatch, Toolbox
+from agent.conversation import Conversation
+from agent.nodes import assess as doubt_node
+from agent.nodes.assess import other_plans
 from agent.observe.step_record import Step
 from agent.state import DrawnPlan, State
 from tests.agent.conftest import Talk

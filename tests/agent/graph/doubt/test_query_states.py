@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from agent.assemble import ModelChoice, load_model
-from agent.conversation.conversation import Conversation
-from agent.graph.doubt import query_states
-from agent.graph.doubt.query_states import query_summaries
-from agent.graph.doubt.verifier import Vector
-from agent.graph.toolbox import ReadingWatch, Toolbox
+from agent.calibration import Vector
+from agent.context import ReadingWatch, Toolbox
+from agent.conversation import Conversation
+from agent.nodes import assess as query_states
+from agent.nodes.assess import query_summaries
 from agent.state import State
 from decoding.engine.target import AnyTarget, Array
 from decoding.serving.chat_model import FastChatModel
-from decoding.serving.given_text import text_states
-from decoding.serving.text_decoder import TextDecoder
+from decoding.serving.text_decoder import TextDecoder, text_states
 from kernels.cpu.processor import variant
 from tests.decoding.engine.reading import read, rows_fed
 from tools.databases.database import Database

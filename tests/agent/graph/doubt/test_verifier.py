@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.conversation.conversation import Conversation
-from agent.graph.doubt import doubt_node, other_plans
-from agent.graph.doubt.calibration import Calibration, Weight
-from agent.graph.doubt.verifier import FILE, Vector, Verifier, forget_verifier, read_verifier, summary
-from agent.graph.toolbox import ReadingWatch, Toolbox
+from agent.calibration import VERIFIER_FILE as FILE
+from agent.calibration import Calibration, Vector, Verifier, Weight, forget_verifier, read_verifier, summary
+from agent.context import ReadingWatch, Toolbox
+from agent.conversation import Conversation
+from agent.nodes import assess as doubt_node
+from agent.nodes import assess as other_plans
 from agent.state import State
 from decoding.errors import ModelUnavailable
 from tests.agent.conftest import Talk

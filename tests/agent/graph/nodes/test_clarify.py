@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation.conversation import Conversation
-from agent.conversation.records import records
-from agent.graph.toolbox import AgentOptions, Toolbox
-from agent.observe.event_json import from_json, to_json
-from agent.observe.events import Answered, Unclear
+from agent.context import AgentOptions, Toolbox
+from agent.conversation import Conversation, records
+from agent.observe.events import Answered, Unclear, from_json, to_json
 from agent.prompts.profiles import load_profile
 from app.ask.ask import follow
-from app.shared.machine_turn import MachineTurn
+from app.shared.process import MachineTurn
 from tests.agent.conftest import ScriptedModel
 from tools.databases.database import Database
 from tools.databases.open_database import open_database

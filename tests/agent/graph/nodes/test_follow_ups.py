@@ -1,6 +1,6 @@
 """Guards conversations through the graph: what the prompt of a later question shows, and which reading is taken."""
 
-from agent.conversation.conversation import Again, Conversation
+from agent.conversation import Again, Conversation
 from tests.agent.conftest import Talk
 
 COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.context import AgentOptions, Toolbox
+from agent.conversation import Conversation
 from agent.prompts.profiles import load_profile
 from tests.agent.conftest import ScriptedModel
 from tools.databases.database import Database

@@ -6,8 +6,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from agent.graph.presentation.present import present
-from agent.graph.presentation.shown import Shown
+from agent.presentation.present import present
+from agent.presentation.shown import Shown
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Result

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.graph.presentation.present import present
-from agent.graph.presentation.shown import Shown
+from agent.presentation.present import present
+from agent.presentation.shown import Shown
 from tests.agent.graph.presentation.conftest import Explain
 from tools.databases.database import Database
-from tools.databases.open_database import open_database
-from tools.databases.restricted_database import restricted
+from tools.databases.open_database import open_database, restricted
 from tools.result import Limits, QueryError, Result
 
 

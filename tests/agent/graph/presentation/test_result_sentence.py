@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.graph.presentation.cells import cell_text, in_column, kind_of_cells
-from agent.graph.presentation.result_sentence import result_sentence
+from agent.presentation.sentence import result_sentence
+from agent.presentation.shown import cell_text, in_column, kind_of_cells
 from tests.agent.graph.presentation.conftest import Explain
 
 BY_GENRE = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id GROUP BY genres.name"

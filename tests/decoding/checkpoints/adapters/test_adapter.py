@@ -9,17 +9,19 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from decoding.checkpoints.adapters.adapter import (
+from decoding.checkpoints.adapter import (
     About,
     Adapter,
     AdapterMismatch,
     Factors,
     check_base,
+    compressed,
     factorise,
     merged_weights,
+    read_adapter,
+    write_adapter,
+    write_peft,
 )
-from decoding.checkpoints.adapters.adapter_files import read_adapter, write_adapter, write_peft
-from decoding.checkpoints.adapters.quantised_rows import compressed
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.serving.load import load_text_decoder

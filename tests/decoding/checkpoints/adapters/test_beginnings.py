@@ -6,13 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoding.checkpoints.adapters.beginnings import Beginnings
-from decoding.checkpoints.adapters.followers import FITTED
-from decoding.checkpoints.adapters.token_pairs import TokenPairs
-from decoding.engine.sampling.sampler import Sampler
+from decoding.checkpoints.bigrams import FITTED, Beginnings, TokenPairs
+from decoding.engine.sampler import Sampler
 from decoding.methods.registry import load_method
-from decoding.training.data.beginnings import LEAST, POSITIONS, Text, fitted, foreseen
 from tests.decoding.checkpoints.adapters.test_mask_adapter import random_adapter, rounds_of, target_of
+from training.packs.bigrams import LEAST, POSITIONS, Text, fitted, foreseen
 
 PLAN, SQL = (30, 31), (40, 31)
 SELECT, STOP = 7, 2

@@ -8,14 +8,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from decoding.checkpoints.adapters.followers import FITTED, Followers
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_adapter, write_mask_adapter
-from decoding.checkpoints.adapters.token_pairs import TokenPairs
+from decoding.checkpoints.bigrams import FITTED, Followers, TokenPairs
+from decoding.checkpoints.mask_adapter import MaskAdapter, read_mask_adapter, write_mask_adapter
 from decoding.errors import ModelUnavailable
-from decoding.training.data.followers import follower_rows
-from decoding.training.data.groups import TokenPair
-from decoding.training.data.packing import pack
 from kernels.cpu.job import MOST_FOLLOWERS
+from training.packs.bigrams import follower_rows
+from training.packs.groups import TokenPair
+from training.packs.packing import pack
 
 WEIGHTS = np.array([1.0, 0.5, 4.0, 2.0, 8.0, 0.25, -16.0, 32.0, 64.0], np.float32)
 PROMPT = (7, 8, 9, 7, 8, 5, 3, 8, 9, 8)  # 8 is followed by 9, 5 and 9; after 7 by 9 and 5

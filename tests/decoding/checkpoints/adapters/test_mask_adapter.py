@@ -14,39 +14,37 @@ import pytest
 import torch
 from safetensors.numpy import save
 
-from decoding.checkpoints.adapters.beginnings import Beginnings
-from decoding.checkpoints.adapters.mask_adapter import (
+from decoding.checkpoints.bigrams import Beginnings, TextScores, TokenPairs
+from decoding.checkpoints.identity import TargetIdentity
+from decoding.checkpoints.mask_adapter import (
     FILE,
     Ahead,
     MaskAdapter,
     read_mask_adapter,
     write_mask_adapter,
 )
-from decoding.checkpoints.adapters.token_pairs import TextScores, TokenPairs
 from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.ensemble import Ensemble
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.rounds import Round
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, TokenSet, Work
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
-from decoding.targets.fast_model import FastModel
-from decoding.targets.fast_target import FastTarget
+from decoding.targets.fast_target import FastModel, FastTarget
 from decoding.targets.int8.cpu_model import CpuModel, HeadRows
 from decoding.targets.int8.cpu_target import CpuTarget
 from decoding.targets.int8.packing import packed_model
-from decoding.training.heads.features import packs_of
-from decoding.training.heads.mask_model import MaskModel, mask_rows
-from decoding.training.heads.responses import Response
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz, NoAscent
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint
+from training.heads.features import packs_of
+from training.heads.mask_model import MaskModel, mask_rows
+from training.heads.responses import Response
 
 PROMPT = tuple(random.Random(1).choices(range(3, 300), k=20))
 DEPTHS, RANK, AHEAD = 3, 5, 1

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from decoding.checkpoints.adapters.adapter_files import read_adapter
-from decoding.checkpoints.adapters.shipped import SHIPPED_ADAPTER, chosen_adapter, chosen_masks
-from decoding.checkpoints.target_identity import target_identity
+from decoding.checkpoints.adapter import read_adapter
+from decoding.checkpoints.catalog import SHIPPED_ADAPTER, chosen_adapter, chosen_masks
+from decoding.checkpoints.identity import target_identity
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings, TextDecoder
 

@@ -6,10 +6,10 @@ import pytest
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT
-from decoding.engine.records.row_costs import RowCosts
-from decoding.methods.drafting.expected_tree import ExpectedTree, Reached, expected_tree
-from decoding.methods.drafting.planned import LEAST, Prices, planned
-from decoding.methods.drafting.pooled import pooled
+from decoding.engine.experience import RowCosts
+from decoding.methods.expected_tree import ExpectedTree, Reached, expected_tree
+from decoding.methods.likely import pooled
+from decoding.methods.planned import LEAST, Prices, planned
 from tests.decoding.methods.test_jacobi_forcing import OneOfTwo
 from tests.decoding.models.one_of import OneOf
 

@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 
 import decoding.heads.head
-from decoding.checkpoints.target_identity import TargetIdentity
+from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.draft import Draft
-from decoding.engine.method import Context
-from decoding.engine.recall import Recall
-from decoding.engine.records.experience import Experience
-from decoding.engine.records.metrics import text_tokens
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.experience import Experience
+from decoding.engine.method import Context, Recall
+from decoding.engine.rounds import text_tokens
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import HeadMismatch, HeadUnavailable, save_head
-from decoding.methods.cascade import Cascade
-from decoding.methods.drafting.expected_tree import Reached
-from decoding.methods.drafting.head_guesses import HeadGuesses, optional_head
-from decoding.methods.jacobi.adaptive import Adaptive
+from decoding.methods.adaptive import Adaptive
+from decoding.methods.baselines import Cascade
+from decoding.methods.expected_tree import Reached
+from decoding.methods.head_runtimes import HeadGuesses, optional_head
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, rounds_of
 from tests.decoding.models.doubles import NoAscent

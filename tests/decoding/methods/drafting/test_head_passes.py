@@ -13,12 +13,12 @@ import pytest
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Decoding, Request, advance, decode
 from decoding.engine.method import HeadPass, Method
-from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.rounds import Round
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget
 from decoding.heads.modules.block import BlockHead
 from decoding.heads.on_kernels.layers import HeadLayers
-from decoding.methods.blocks.dflash import DFlash
+from decoding.methods.blocks import DFlash
 from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
 from kernels.cpu.processor import variant

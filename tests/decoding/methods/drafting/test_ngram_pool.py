@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from decoding.methods.drafting.ngram_pool import NgramPool
+from decoding.methods.ngram_pool import NgramPool
 
 
 def test_the_pool_prefers_long_agreement_then_what_is_new() -> None:

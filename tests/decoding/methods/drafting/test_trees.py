@@ -11,7 +11,7 @@ from torch import Tensor
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
-from decoding.methods.drafting.trees import (
+from decoding.methods.trees import (
     Bounds,
     Frontier,
     Level,

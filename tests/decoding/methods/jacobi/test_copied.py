@@ -3,8 +3,8 @@
 import pytest
 
 from decoding.engine.constraint import ConstraintCursor
-from decoding.engine.records.experience import Experience
-from decoding.methods.jacobi.copied import BEGINNING, COPIED, SECOND, CopiedGuesses
+from decoding.engine.experience import Experience
+from decoding.methods.ngram_pool import BEGINNING, COPIED, SECOND, CopiedGuesses
 from tests.decoding.models.one_of import OneOf
 
 TEXT = [1, 2]

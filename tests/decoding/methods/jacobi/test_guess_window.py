@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from decoding.engine.records.metrics import text_tokens
-from decoding.engine.records.rounds import Round
-from decoding.methods.jacobi.jacobi_forcing import JacobiForcing
-from decoding.methods.jacobi.window import block_range
+from decoding.engine.rounds import Round, text_tokens
+from decoding.methods.jacobi import JacobiForcing
+from decoding.methods.jacobi_window import block_range
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, OneOfTwo, counting, cycling, knows, rounds_of
 from tests.decoding.models.toy import VOCAB, ToyTarget

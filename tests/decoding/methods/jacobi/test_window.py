@@ -5,7 +5,7 @@ import numpy as np
 from decoding.engine.draft import Draft
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
-from decoding.methods.jacobi.window import answers, block_range, next_state
+from decoding.methods.jacobi_window import answers, block_range, next_state
 
 
 def test_answers_go_on_where_the_accepted_branch_ends() -> None:

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
-from decoding.targets.cache.prefix_cache import Entry, PrefixCache, common_length, longest_prefix
-from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_target import FastSequence, FastTarget
+from decoding.targets.kv_cache import TensorTable
+from decoding.targets.prefix_cache import Entry, PrefixCache, common_length, longest_prefix
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
-from decoding.targets.cache.kept_prompts import WORTH_PAGES, KeptPrompts
 from decoding.targets.int8.cpu_target import CpuTarget, kept_prompts
+from decoding.targets.prefix_cache import WORTH_PAGES, KeptPrompts
 from kernels.cpu.job import PAGE
 from kernels.cpu.processor import variant
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -9,12 +9,11 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.methods.registry import load_method
-from decoding.targets.cache.shared_table import WORTH_SHARING, SharedTable
-from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_target import FastSequence, FastTarget
+from decoding.targets.kv_cache import WORTH_SHARING, SharedTable, TensorTable
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.tiny_models import tiny_checkpoint
 

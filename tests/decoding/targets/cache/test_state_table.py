@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from decoding.targets.cache.kv_cache import TokenTable
-from decoding.targets.cache.state_table import StateTable
+from decoding.targets.kv_cache import StateTable, TokenTable
 
 PLANES, WIDTH = 2, 3
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, Array, Work
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget

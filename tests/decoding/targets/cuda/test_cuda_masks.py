@@ -9,13 +9,12 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.methods.registry import load_method
-from decoding.targets.cuda.cuda_model import CudaModel
-from decoding.targets.fast_model import FastModel
-from decoding.targets.fast_target import FastTarget
-from kernels import tree_attention
+from decoding.targets.cuda import CudaModel
+from decoding.targets.fast_target import FastModel, FastTarget
+from kernels.gpu import tree_attention
 from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.targets.cuda.test_cuda_target import DEVICE, references, tokens

@@ -14,13 +14,16 @@ import torch
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
-from decoding.targets.cuda import cuda_model, cuda_table
-from decoding.targets.cuda.cuda_model import CudaModel
+from decoding.targets import cuda as cuda_model
+from decoding.targets import cuda as cuda_table
+from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastTarget
-from kernels import choice, compaction, graph
-from kernels.graph import Graph, RecentGraphs
+from kernels.gpu import choice
+from kernels.gpu import tables as compaction
+from kernels.gpu import tables as graph
+from kernels.gpu.tables import Graph, RecentGraphs
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.waits import Waits, as_kernels
 from tests.decoding.targets.cuda.test_cuda_target import PATH, TREE, tokens

@@ -13,13 +13,13 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.sampling.tensor_choice import chosen_together
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
+from decoding.engine.tensor_choice import chosen_together
 from decoding.methods.registry import load_method
-from decoding.targets.cuda.cuda_model import CudaModel, bucket_of
+from decoding.targets.cuda import CudaModel, bucket_of
 from decoding.targets.fast_target import FastTarget
-from kernels import choice, tree_attention
+from kernels.gpu import choice, tree_attention
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 

@@ -6,22 +6,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from decoding.checkpoints.fetch.progress import silent
+from decoding.checkpoints.cache_folder import silent
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.serving import load
 from decoding.serving.load import load_text_decoder, memory_needed
-from decoding.targets.cuda.cuda_model import CudaModel
+from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastSequence, FastTarget
-from kernels import tree_attention
-from kernels.fp8_rows import read_rows
+from kernels.gpu import tree_attention
+from kernels.gpu.rope import read_rows
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 from tests.decoding.targets.cuda.test_cuda_target import DEVICE, PATH, TREE, tokens

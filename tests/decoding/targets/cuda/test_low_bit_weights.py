@@ -10,24 +10,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from decoding.checkpoints.fetch.progress import silent
+from decoding.checkpoints.cache_folder import silent
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_low_bit
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.serving import load
 from decoding.serving.load import load_text_decoder, memory_needed
-from decoding.targets.cuda.cuda_model import CudaModel
-from decoding.targets.fast_model import FastModel
-from decoding.targets.fast_target import FastTarget
+from decoding.targets.cuda import CudaModel
+from decoding.targets.fast_target import FastModel, FastTarget
 from decoding.targets.llama_model import LlamaModel
-from kernels import tree_attention
-from kernels.low_bit import LowBit
+from kernels.gpu import tree_attention
+from kernels.gpu.low_bit import LowBit
 from tests.decoding.checkpoints.test_quantised import FORMATS, plain_checkpoint, quantised
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import Family

@@ -7,12 +7,11 @@ import torch
 
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_low_bit
-from decoding.engine.method import Context
-from decoding.engine.recall import Recall
-from decoding.engine.sampling.sampler import Sampler
-from decoding.methods.drafting.trees import Bounds
+from decoding.engine.method import Context, Recall
+from decoding.engine.sampler import Sampler
 from decoding.methods.registry import load_method
-from decoding.targets.cuda.cuda_model import CudaModel
+from decoding.methods.trees import Bounds
+from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastTarget
 from tests.decoding.checkpoints.test_quantised import FORMATS, quantised
 from tests.decoding.methods.test_cuda_domino import HIDDEN, TOKENS, VOCAB

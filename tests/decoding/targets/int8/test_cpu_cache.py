@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pytest
 
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
-from decoding.targets.int8 import pages
+from decoding.targets.int8 import buffers as pages
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
 from kernels.cpu.job import plane_bytes
 from kernels.cpu.processor import variant

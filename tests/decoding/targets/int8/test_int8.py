@@ -11,17 +11,16 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS
 from decoding.serving.load import load_text_decoder
-from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_ops import Projection
-from decoding.targets.fast_target import FastTarget
+from decoding.targets.fast_target import FastModel, FastTarget
 from decoding.targets.int8 import quantize
 from decoding.targets.int8.quantize import kept, rounded
-from decoding.targets.int8.rotation import block_rotation, rotated
+from decoding.targets.int8.rounding import block_rotation, rotated
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from decoding.checkpoints.adapters.followers import FITTED
-from decoding.checkpoints.adapters.token_pairs import TokenPairs
-from decoding.engine.sampling.numpy_choice import Floats
+from decoding.checkpoints.bigrams import FITTED, TokenPairs
+from decoding.engine.sampler import Floats
 from decoding.engine.target import Ranked, TextScores, TokenSet
-from decoding.methods.drafting.likely import ranked
+from decoding.methods.likely import ranked
 from decoding.targets.int8.mask_rows import KernelPairs
 from kernels.cpu.job import MOST_FOLLOWERS
 

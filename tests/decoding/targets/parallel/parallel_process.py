@@ -19,14 +19,13 @@ import torch
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget
 from decoding.methods.registry import load_method
 from decoding.serving import processes
-from decoding.targets import fast_target
-from decoding.targets.cache import cached_target, kv_cache, shared_table
-from decoding.targets.parallel.group import Group
-from decoding.targets.parallel.leader import Leader
+from decoding.targets import cached_target, fast_target, kv_cache
+from decoding.targets import kv_cache as shared_table
+from decoding.targets.parallel import Group, Leader
 from tests.decoding.models.doubles import Blank, Fuzz
 from tests.decoding.models.random_heads import ready_method
 
@@ -97,7 +96,7 @@ PLANTS: dict[str, Callable[[], Any]] = {
 
 def main(plant: str, out: str, *folders: str) -> None:
     """OUT "wait": load, say so on stdout, and wait to be killed."""
-    from decoding.serving.parts import parallel_target
+    from decoding.serving.processes import parallel_target
 
     torch.set_num_threads(1)
     small_steps()

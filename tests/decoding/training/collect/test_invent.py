@@ -8,11 +8,11 @@ import pytest
 
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import TextDecoder
-from decoding.training.collect.invent import STEP, Inventing, chat_parts, invent
-from decoding.training.collect.record_log import RecordLog
-from decoding.training.data.groups import Group, Pair, TrainingDataError, group_line, read_groups
-from decoding.training.heads.responses import Collecting, collect, read_responses
 from tests.decoding.models.jacobi_data import ending_checkpoint
+from training.heads.responses import Collecting, collect, read_responses
+from training.packs.collect import RecordLog
+from training.packs.groups import Group, Pair, TrainingDataError, group_line, read_groups
+from training.packs.prompts import STEP, Inventing, chat_parts, invent
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from decoding.tokenizer.tokenizer import Tokenizer
-from decoding.training.collect.invent import chat_parts
-from decoding.training.collect.passages import LEAST_TOKENS, Answered, prompts_to_read
+from decoding.tokenizer import Tokenizer
 from tests.decoding.models.jacobi_data import ending_checkpoint
+from training.packs.prompts import LEAST_TOKENS, Answered, chat_parts, prompts_to_read
 
 _ANSWER = "The tower was built in 1078. It was the castle's strongest point. A king lived there for a time. " * 4
 

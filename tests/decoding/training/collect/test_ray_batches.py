@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from decoding.serving.load import load_text_decoder
-from decoding.serving.ray_workers import ClusterError
-from decoding.tokenizer.tokenizer import Tokenizer
-from decoding.training.collect.collect import Asked, gather
-from decoding.training.collect.ray_batches import ray_decoded
-from decoding.training.jacobi.collect import Collecting, Trajectories, collect
-from decoding.training.jacobi.trajectory import TrajectoryLog
+from decoding.serving.processes import ClusterError
+from decoding.tokenizer import Tokenizer
 from tests.decoding.models.jacobi_data import ORIGIN, N, decoder_of, ending_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from training.jacobi.trajectory import Collecting, Trajectories, TrajectoryLog, collect
+from training.packs.collect import Asked, gather
+from training.packs.prompts import ray_decoded
 
 GROUPS = agent_groups(3, 3)
 HOW = Collecting(N, lambda step: 30, batch=2)
@@ -50,7 +49,7 @@ def test_a_cluster_writes_the_file_of_one_process(folder: Path, alone: bytes, tm
 
 def test_batches_may_be_decoded_anywhere(folder: Path, alone: bytes, tmp_path: Path) -> None:
     """Two models that know nothing of each other take the batches in turn, as a cluster's workers do."""
-    from decoding.training.collect.collect import Batches
+    from training.packs.collect import Batches
 
     def decoded(batches: Sequence[Sequence[Asked]]) -> Iterator[list[Any]]:
         workers = [Batches(one := decoder_of(folder), Trajectories(one.tokenizer, HOW)) for _ in range(2)]

@@ -7,13 +7,18 @@ import torch
 
 from decoding.heads.on_torch.block import BlockContext
 from decoding.methods.registry import load_method
-from decoding.training.head_kinds.blocks import BlockObjective, figures
-from decoding.training.head_kinds.dflash import DFlashObjective
-from decoding.training.head_kinds.domino import DominoObjective, corrected, self_corrected
-from decoding.training.head_kinds.jetspec import JetSpecObjective
-from decoding.training.heads.objective import HeadBatch
 from tests.decoding.models.block_data import HIDDEN, block_head, context_of, states_of
 from tests.decoding.models.random_heads import small_head
+from training.heads.block_kinds import (
+    BlockObjective,
+    DFlashObjective,
+    DominoObjective,
+    JetSpecObjective,
+    corrected,
+    figures,
+    self_corrected,
+)
+from training.heads.objective import HeadBatch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

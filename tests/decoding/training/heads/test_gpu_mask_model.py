@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_mask
 
-from decoding.checkpoints.adapters.mask_adapter import Ahead
+from decoding.checkpoints.mask_adapter import Ahead
 from decoding.checkpoints.weight_files import read_weights
-from decoding.training.heads.gpu_mask_model import GpuMaskModel, mask_blocks, padded
-from decoding.training.heads.mask_model import MaskModel, _seen, mask_rows
-from decoding.training.model.base import Base, load_base
-from decoding.training.model.gpu_model import BLOCK
 from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.training.model.test_gpu_model import forest, packed, small
+from training.heads.mask_model import GpuMaskModel, MaskModel, _seen, mask_blocks, mask_rows, padded
+from training.run.base import Base, load_base
+from training.run.gpu_model import BLOCK
 
 __all__ = ["small"]
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

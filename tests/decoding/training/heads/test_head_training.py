@@ -9,25 +9,23 @@ import pytest
 import torch
 
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.heads.head import Head, HeadMismatch, load_head
 from decoding.heads.kinds import KINDS
 from decoding.serving.text_decoder import Settings
 from decoding.targets.hf_target import HfTarget
-from decoding.training.collect.record_log import RecordLog
-from decoding.training.config import TrainingError
-from decoding.training.data.groups import TrainingDataError
-from decoding.training.heads.export import export_head
-from decoding.training.heads.features import STATES, Features
-from decoding.training.heads.objective import load_objective
-from decoding.training.heads.responses import read_responses
-from decoding.training.heads.run import make_features, train_head
-from decoding.training.heads.training import HeadLesson
-from decoding.training.model.base import load_base
-from decoding.training.run.report import read_log
 from tests.decoding.models.head_data import CONFIG, Taught, collected, taught
 from tests.decoding.models.tiny_models import tiny_checkpoint
+from training.config import TrainingError
+from training.heads.features import STATES, Features
+from training.heads.objective import load_objective
+from training.heads.responses import read_responses
+from training.heads.training import HeadLesson, export_head, make_features, train_head
+from training.packs.collect import RecordLog
+from training.packs.groups import TrainingDataError
+from training.run.base import load_base
+from training.run.progress import read_log
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,25 +9,24 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.checkpoints.adapters.mask_adapter import Ahead, read_mask_adapter
-from decoding.checkpoints.target_identity import TargetIdentity, target_identity
+from decoding.checkpoints.identity import TargetIdentity, target_identity
+from decoding.checkpoints.mask_adapter import Ahead, read_mask_adapter
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work
-from decoding.targets.fast_model import FastModel
-from decoding.targets.fast_target import FastTarget
-from decoding.training.config import TrainConfig, TrainingError
-from decoding.training.data.packing import Pack
-from decoding.training.heads.features import packs_of
-from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson, _drawn, frequent_tokens, new_mask_adapter
-from decoding.training.heads.mask_model import MaskModel, mask_rows
-from decoding.training.heads.responses import Response
-from decoding.training.loop import train
-from decoding.training.model.base import Base, load_base
-from decoding.training.model.forward import TrainModel
+from decoding.targets.fast_target import FastModel, FastTarget
 from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import tiny_checkpoint
+from training.config import TrainConfig, TrainingError
+from training.heads.features import packs_of
+from training.heads.mask_lesson import MaskConfig, MaskLesson, _drawn, frequent_tokens, new_mask_adapter
+from training.heads.mask_model import MaskModel, mask_rows
+from training.heads.responses import Response
+from training.loop import train
+from training.packs.packing import Pack
+from training.run.base import Base, load_base
+from training.run.forward import TrainModel
 
 DEPTHS, CPU = 3, torch.device("cpu")
 

@@ -10,17 +10,24 @@ import torch
 from decoding.engine.loop import Request, decode
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import TextDecoder
-from decoding.training.collect.collect import repeats
-from decoding.training.config import TrainConfig, TrainingError
-from decoding.training.data.groups import Group, Pair, TokenPair, TrainingDataError
-from decoding.training.data.packing import pack
-from decoding.training.jacobi.collect import Collecting, collect
-from decoding.training.jacobi.states import first_difference
-from decoding.training.jacobi.trajectory import FILE, Trajectory, TrajectoryLog, blocks_of, read_trajectories
-from decoding.training.model.base import load_base, ready_model
-from decoding.training.model.forward import TrainModel
 from tests.decoding.models.jacobi_data import BASE, ORIGIN, N, collected, decoder_of, ending_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from training.config import TrainConfig, TrainingError
+from training.jacobi.states import first_difference
+from training.jacobi.trajectory import (
+    FILE,
+    Collecting,
+    Trajectory,
+    TrajectoryLog,
+    blocks_of,
+    collect,
+    read_trajectories,
+)
+from training.packs.collect import repeats
+from training.packs.groups import Group, Pair, TokenPair, TrainingDataError
+from training.packs.packing import pack
+from training.run.base import load_base, ready_model
+from training.run.forward import TrainModel
 
 GROUPS = agent_groups(4, 5)
 

@@ -7,22 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from decoding.training.config import LoraConfig, TrainConfig, TrainingError
-from decoding.training.data.groups import stop_token
-from decoding.training.data.packing import fill
-from decoding.training.jacobi.config import JacobiConfig
-from decoding.training.jacobi.guesses import drawn_sweeps, guessed, swept
-from decoding.training.jacobi.objective import examples, jacobi_objective
-from decoding.training.jacobi.packing import JacobiBuilder, JacobiPack
-from decoding.training.jacobi.trajectory import Trajectory
-from decoding.training.loop import train
-from decoding.training.model.base import Base, load_base, ready_model
-from decoding.training.model.forward import TrainModel
-from decoding.training.run.report import read_log
 from tests.decoding.models.jacobi_data import ending_checkpoint
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from tests.decoding.training.jacobi.test_jacobi_training import tokens_per_forward
+from training.config import LoraConfig, TrainConfig, TrainingError
+from training.jacobi.objective import examples, jacobi_objective
+from training.jacobi.states import JacobiBuilder, JacobiConfig, JacobiPack, drawn_sweeps, guessed, swept
+from training.jacobi.trajectory import Trajectory
+from training.loop import train
+from training.packs.groups import stop_token
+from training.packs.packing import fill
+from training.run.base import Base, load_base, ready_model
+from training.run.forward import TrainModel
+from training.run.progress import read_log
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 N = 6

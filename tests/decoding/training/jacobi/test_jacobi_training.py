@@ -17,24 +17,21 @@ from transformers import AutoModelForCausalLM
 
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.loop import Request, decode
-from decoding.engine.records.metrics import measure
+from decoding.engine.rounds import measure
 from decoding.methods.registry import load_method
-from decoding.training.config import LoraConfig, TrainConfig, TrainingError
-from decoding.training.data.packing import Pack, fill
-from decoding.training.jacobi.config import JacobiConfig
-from decoding.training.jacobi.objective import examples, jacobi_loss, jacobi_objective, jacobi_values, risen
-from decoding.training.jacobi.packing import JacobiBuilder, JacobiPack
-from decoding.training.jacobi.states import chains, first_difference
-from decoding.training.jacobi.trajectory import Trajectory
-from decoding.training.loop import train
-from decoding.training.model.base import Base, load_base, ready_model
-from decoding.training.model.loss import pack_loss
-from decoding.training.objective import answers
-from decoding.training.run.report import read_log
 from tests.decoding.models.jacobi_data import collected, decoder_of, ending_checkpoint, invented_trajectories
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from tests.decoding.training.training_process import train_as_rank
+from training.config import LoraConfig, TrainConfig, TrainingError
+from training.jacobi.objective import examples, jacobi_loss, jacobi_objective, jacobi_values, risen
+from training.jacobi.states import JacobiBuilder, JacobiConfig, JacobiPack, chains, first_difference
+from training.jacobi.trajectory import Trajectory
+from training.loop import train
+from training.objective import answers
+from training.packs.packing import Pack, fill
+from training.run.base import Base, load_base, pack_loss, ready_model
+from training.run.progress import read_log
 
 FULL = TrainConfig(lora=None, steps=1)
 METHODS = {

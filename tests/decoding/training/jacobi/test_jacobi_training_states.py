@@ -7,12 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decoding.training.config import TrainingError
-from decoding.training.jacobi.config import JacobiConfig
-from decoding.training.jacobi.packing import Example, JacobiBuilder, JacobiPack
-from decoding.training.jacobi.states import Chain, chains, half_corrected, nearest, noise, ratios
-from decoding.training.jacobi.trajectory import Trajectory
 from tests.decoding.models.jacobi_data import N, invented_trajectories
+from training.config import TrainingError
+from training.jacobi.states import (
+    Chain,
+    Example,
+    JacobiBuilder,
+    JacobiConfig,
+    JacobiPack,
+    chains,
+    half_corrected,
+    nearest,
+    noise,
+    ratios,
+)
+from training.jacobi.trajectory import Trajectory
 
 Place = tuple[str, int, int]
 """(kind, block, index in it); the prompt is one block."""

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from decoding.checkpoints.weight_files import read_weights
-from decoding.training.data.packing import pack
-from decoding.training.model.engine_states import EngineStates
-from decoding.training.model.forward import TrainModel
 from tests.decoding.models.head_data import Taught, taught
+from training.heads.features import EngineStates
+from training.packs.packing import pack
+from training.run.forward import TrainModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,16 +7,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from decoding.checkpoints.adapters.adapter import About, merged_weights
+from decoding.checkpoints.adapter import About, merged_weights
 from decoding.checkpoints.weight_files import read_weights
-from decoding.training.config import LoraConfig, TrainConfig
-from decoding.training.data.groups import TokenPair, tokenise
-from decoding.training.data.packing import Pack, pack
-from decoding.training.model.base import Base, initial_adapter, load_base, ready_model
-from decoding.training.model.forward import TrainModel, adapter_of, attend_by_products, attend_fused
-from decoding.training.model.loss import evaluate, pack_loss
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from training.config import LoraConfig, TrainConfig
+from training.packs.groups import TokenPair, tokenise
+from training.packs.packing import Pack, pack
+from training.run.base import Base, evaluate, initial_adapter, load_base, pack_loss, ready_model
+from training.run.forward import TrainModel, adapter_of, attend_by_products, attend_fused
 
 CPU = torch.device("cpu")
 FULL = TrainConfig(lora=None, steps=1)

@@ -10,18 +10,17 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, create_mask, flex_attention
 
-from decoding.checkpoints.adapters.adapter import About, Adapter, Factors
+from decoding.checkpoints.adapter import About, Adapter, Factors
 from decoding.checkpoints.weight_files import read_weights
-from decoding.training.config import LoraConfig, TrainConfig
-from decoding.training.data.groups import tokenise
-from decoding.training.data.packing import ROOT, Pack, pack
-from decoding.training.model import gpu_model
-from decoding.training.model.base import Base, initial_adapter, load_base, ready_model
-from decoding.training.model.forward import TrainModel
-from decoding.training.model.gpu_model import BLOCK, GpuModel, TreeRows, block_mask
-from decoding.training.model.loss import pack_loss
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from training.config import LoraConfig, TrainConfig
+from training.packs.groups import tokenise
+from training.packs.packing import ROOT, Pack, pack
+from training.run import gpu_model
+from training.run.base import Base, initial_adapter, load_base, pack_loss, ready_model
+from training.run.forward import TrainModel
+from training.run.gpu_model import BLOCK, GpuModel, TreeRows, block_mask
 
 CPU = torch.device("cpu")
 

@@ -10,16 +10,16 @@ from random import Random
 import pytest
 
 from agent.grammar.machine import beginning
-from agent.grammar.scope.scope import catalog_of
-from eval.datasets.golds.databases import TrainingDatabase
-from eval.datasets.golds.gold_sql import normalise, sql_text
-from eval.datasets.templates.asked import Author
-from eval.datasets.templates.labels import Labels, counted, is_added, said_when
-from eval.datasets.training.tally import Tally
-from eval.datasets.training.templated import KINDS, templated
+from agent.grammar.scope import catalog_of
+from eval.datasets.gold_databases import TrainingDatabase
+from eval.datasets.gold_sql import normalise, sql_text
 from tests.agent.grammar.test_grammar_gold import accepted_until
 from tools.databases.open_database import open_database
-from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from training.data.options import Tally
+from training.data.parts import TEMPLATED_KINDS as KINDS
+from training.data.parts import templated
+from training.templates.labels import Author, Labels, counted, is_added, said_when
 
 _SQL = """
 CREATE TABLE customer (customer_id INTEGER PRIMARY KEY, first_name TEXT, last_name TEXT, birth_date DATE);

@@ -8,18 +8,17 @@ from random import Random
 
 import pytest
 
-from decoding.training.data.groups import read_groups
-from eval.datasets.golds.databases import TrainingDatabase
-from eval.datasets.golds.gold_sql import GoldError, sql_text
-from eval.datasets.templates.asked import Asked, Author
-from eval.datasets.templates.labels import Labels
-from eval.datasets.templates.superlatives import meaning
-from eval.datasets.training.build import build
-from eval.datasets.training.examples import Item
-from eval.datasets.training.options import Options
-from eval.datasets.training.tally import Tally
-from eval.datasets.training.templated import KINDS, telling, templated
+from eval.datasets.gold_databases import TrainingDatabase
+from eval.datasets.gold_sql import GoldError, sql_text
 from tools.databases.open_database import open_database
+from training.data.build import build
+from training.data.examples import Item
+from training.data.options import Options, Tally
+from training.data.parts import TEMPLATED_KINDS as KINDS
+from training.data.parts import telling, templated
+from training.packs.groups import read_groups
+from training.templates.labels import Asked, Author, Labels
+from training.templates.times import meaning
 
 _SQL = """
 CREATE TABLE harbour (harbour_id INTEGER PRIMARY KEY, name TEXT, depth REAL, opening_year INTEGER);

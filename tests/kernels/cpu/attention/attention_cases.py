@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from kernels.cpu.attention.tree_attention import attend
 from kernels.cpu.emit import LANES
 from kernels.cpu.job import OUTPUTS, PAGE
+from kernels.cpu.tree_attention import attend
 
 Floats = npt.NDArray[np.float32]
 Pages = npt.NDArray[np.generic]

@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 from numba import types
 
-from kernels.cpu.attention.int8_attention import (
+from kernels.cpu.blocks import turned
+from kernels.cpu.emit import kernel
+from kernels.cpu.int8_attention import (
     attend_int8,
     attend_int8_reference,
     attend_of,
     write_key,
     write_value,
 )
-from kernels.cpu.attention.score_weights import weigh
-from kernels.cpu.attention.tree_attention import attend_reference
-from kernels.cpu.blocks import turned
-from kernels.cpu.emit import kernel
 from kernels.cpu.job import LINE, PAGE, aligned, attention_room, lanes_of, plane_bytes
 from kernels.cpu.processor import IS_ARM, variant
+from kernels.cpu.tree_attention import attend_reference, weigh
 from tests.kernels.cpu.attention.attention_cases import (
     TREE,
     Case,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kernels.cpu.attention.tree_attention import attend_reference
 from kernels.cpu.processor import variant
+from kernels.cpu.tree_attention import attend_reference
 from tests.kernels.cpu.attention.attention_cases import TREE, Case, check_rows_are_the_same_everywhere, seen_in
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")

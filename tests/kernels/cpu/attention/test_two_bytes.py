@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numba import types
 
-from kernels.cpu.attention.two_bytes import join_scores, join_sums, split_bytes, split_pages
 from kernels.cpu.emit import kernel
 from kernels.cpu.processor import variant
+from kernels.cpu.wide_products import join_scores, join_sums, split_bytes, split_pages
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 RANDOM = np.random.default_rng(0)

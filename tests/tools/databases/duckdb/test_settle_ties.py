@@ -8,9 +8,8 @@ import duckdb
 import pytest
 
 from tools.databases.database import Database
-from tools.databases.duckdb.settle_ties import settle_ties
-from tools.databases.open_database import open_database
-from tools.databases.restricted_database import restricted
+from tools.databases.duckdb_database import settle_ties
+from tools.databases.open_database import open_database, restricted
 from tools.guard.guard import Judged, judged
 from tools.result import QueryError, Result
 

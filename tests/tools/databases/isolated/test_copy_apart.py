@@ -13,11 +13,11 @@ import duckdb
 import pytest
 
 from tests.tools.databases.files.workbook import write_workbook
+from tools.databases import isolated_database as apart
+from tools.databases.files import sheets as dimensions
 from tools.databases.files.load_files import Copied
-from tools.databases.isolated import copy_apart as apart
 from tools.databases.open_database import open_database, open_uploads
-from tools.databases.reading import dimensions
-from tools.processes.child_process import ChildProcess
+from tools.processes import ChildProcess
 from tools.result import OpenError, Result
 
 FAR = '<row r="20000"><c r="XFD20000"><v>1</v></c></row></sheetData>'

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tools.attacks.assault import prepare
-from tools.databases.duckdb.duckdb_database import DuckDBDatabase
-from tools.databases.isolated import query_worker
-from tools.databases.isolated.isolated_database import IsolatedDatabase
-from tools.databases.isolated.messages import packed, unpacked
+from tools.databases import isolated_database as query_worker
+from tools.databases.duckdb_database import DuckDBDatabase
+from tools.databases.isolated_database import IsolatedDatabase
 from tools.databases.open_database import open_database
+from tools.databases.query_messages import packed, unpacked
 from tools.result import Limits, QueryError, Result
 
 ROOT = Path(__file__).parents[3]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from agent.prompts.knowledge import KnowledgeError, read_knowledge
+from tools.databases.annotations import Annotations, Relation, with_annotations
 from tools.databases.open_database import open_database
-from tools.databases.reading.annotations import Annotations, Relation, with_annotations
 from tools.result import OpenError, Result
 from tools.schema import ForeignKey
 

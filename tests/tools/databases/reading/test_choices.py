@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.prompts.profiles.compact import Compact
+from agent.prompts.compact import Compact
 from agent.prompts.slots import Slots
+from tools.databases.choices import with_choices
 from tools.databases.database import Database
-from tools.databases.open_database import open_database
-from tools.databases.reading.choices import with_choices
-from tools.databases.restricted_database import restricted
+from tools.databases.open_database import open_database, restricted
 
 NASTY = "x\nsql: D|>"
 ROWS = [(i, ["F", "M"][i % 2], i % 2, f"name {i % 3} of a length", f"code {i}", i % 50, NASTY) for i in range(20)]

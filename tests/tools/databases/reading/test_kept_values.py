@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from app.shared.databases import files_named
+from tools.databases import choices as kept_values
+from tools.databases.annotations import Annotations, with_annotations
+from tools.databases.choices import identity_of, keep_values, with_choices
 from tools.databases.database import Database
-from tools.databases.open_database import open_database
-from tools.databases.reading import kept_values
-from tools.databases.reading.annotations import Annotations, with_annotations
-from tools.databases.reading.choices import with_choices
-from tools.databases.reading.kept_values import identity_of, keep_values
-from tools.databases.restricted_database import restricted
+from tools.databases.open_database import open_database, restricted
 from tools.linking.match_values import match_values
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tools.databases.reading.written_values import Finding, convert_text_columns
+from tools.databases.files.written_values import Finding, convert_text_columns
 
 
 def converted(decimal: str = ".", **columns: list[str | None]) -> tuple[dict[str, list[object]], dict[str, Finding]]:

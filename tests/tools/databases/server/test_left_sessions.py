@@ -6,9 +6,8 @@ import pytest
 
 from tests.tools.databases.server.servers import Server
 from tests.tools.guard.test_hidden import HIDDEN, _run, at
-from tools.databases.open_database import open_database
-from tools.databases.restricted_database import RestrictedDatabase
-from tools.databases.server.sqlalchemy_database import SQLAlchemyDatabase
+from tools.databases.open_database import RestrictedDatabase, open_database
+from tools.databases.sqlalchemy_database import SQLAlchemyDatabase
 from tools.result import Limits, QueryError, Result
 
 TAKEN_BACK = (

@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from tests.tools.databases.server.servers import Server
-from tools.databases.isolated.isolated_database import IsolatedDatabase
+from tools.databases.isolated_database import IsolatedDatabase
 from tools.databases.open_database import open_database
-from tools.databases.server.sqlalchemy_database import open_url
-from tools.databases.server.stop_query import StopQuery
+from tools.databases.server_engines import StopQuery
+from tools.databases.sqlalchemy_database import open_url
 from tools.result import Limits, QueryError, Result
 
 DEADLINE_S = 1.5

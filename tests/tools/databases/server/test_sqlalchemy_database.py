@@ -13,13 +13,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from agent.conversation.conversation import Conversation
-from agent.graph.toolbox import Toolbox
+from agent.context import Toolbox
+from agent.conversation import Conversation
 from agent.prompts.profiles import load_profile
 from tests.agent.conftest import ScriptedModel
 from tests.tools.databases.server.servers import Server
 from tools.databases.open_database import open_database
-from tools.databases.server.sqlalchemy_database import SQLAlchemyDatabase, open_url
+from tools.databases.sqlalchemy_database import SQLAlchemyDatabase, open_url
 from tools.result import Limits, QueryError, Result
 from tools.schema import ForeignKey
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from tools.databases import sqlite_schema
 from tools.databases.database import Database
-from tools.databases.files import load_sqlite
+from tools.databases.files import loaders as load_sqlite
 from tools.databases.open_database import open_database
-from tools.databases.sqlite import sqlite_schema
 from tools.result import OpenError, QueryError
 
 SPIDER = Path(__file__).parents[4].parent / "shared" / "data" / "spider" / "database"

@@ -31,9 +31,8 @@ import sqlalchemy as sa
 
 from tests.tools.databases.server.servers import Server, running
 from tests.tools.guard.fuzzing.oddities import Oddities
-from tools.databases.open_database import open_database
-from tools.databases.restricted_database import RestrictedDatabase
-from tools.guard.allowed_functions import never
+from tools.databases.open_database import RestrictedDatabase, open_database
+from tools.guard.allowed import never
 from tools.guard.visibility import Visibility
 from tools.result import Limits, QueryError
 

@@ -20,7 +20,7 @@ from sqlglot.tokens import Tokenizer
 from tests.tools.attacks.assault import cases, filled, fingerprint, prepare
 from tests.tools.guard.harmless import HARMLESS
 from tools.guard.guard import guard
-from tools.processes.watchdog import Watchdog
+from tools.processes import Watchdog
 
 DEADLINE_S = 0.2
 LONGEST_SEED = 2000

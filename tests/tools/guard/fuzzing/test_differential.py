@@ -8,7 +8,7 @@ from tests.tools.databases.server.servers import Server
 from tests.tools.guard.fuzzing.attributes import Attributes
 from tests.tools.guard.fuzzing.differential import Target, server_target, targets
 from tests.tools.guard.fuzzing.oddities import READS, Oddities
-from tools.guard.respell import Respelt
+from tools.guard.canonicalize import Respelt
 from tools.result import QueryError
 
 TRIED = 250

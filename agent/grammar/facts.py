@@ -1,0 +1,196 @@
+"""What is known beyond names: which columns join, what columns hold, and which values and numbers the asker named.
+
+A small model invents literals; people hardly ever do. Of the text literals with which Spider's gold queries compare a
+column, 99 % are a value found in the question or another part of it. A known value is allowed at the wrong column too:
+`tools.repair.literals.move_literals` moves it, whereas a model that may not write it there would write another value instead.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import product
+from string import ascii_lowercase, digits
+
+from agent.grammar.words import WordSet, lowered
+from tools.linking.question_context import NUMBER, QuestionContext
+from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem
+from tools.repair.constraints import QuestionConstraints, values_required
+from tools.repair.rules import applied, rules_of
+from tools.schema import Column, ColumnRef, Schema
+from tools.sql.join_graph import Joinable, joinable
+from tools.sql.scope import is_number, type_kind
+
+_EVERYDAY = frozenset({"0", "1"})  # numbers that a question may imply without naming them
+_CODES = (*ascii_lowercase, *digits, "yes", "no", "true", "false", "null")
+_PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # two-letter codes, such as fl for Florida
+_IDENTIFYING = frozenset({"id", "identifier", "identification", "key"})
+_NUMBERED = re.compile(r"(\w+) (?:no\.? |number |#)?\d")  # student 1004
+_NESTED = re.compile(r"\bIN\b|\(\s*SELECT\b(?! (?:AVG|MAX|MIN|SUM)\b)", re.IGNORECASE)  # no identifier is an average
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """Facts for one question; it caches what each column may be compared with. `columns`: by (table, column) in lower case."""
+
+    joins: Joinable
+    columns: Mapping[ColumnRef, Column]
+    context: QuestionContext
+    constraints: QuestionConstraints = field(default_factory=QuestionConstraints)
+    _sets: dict[tuple[str, ColumnRef], WordSet | None] = field(default_factory=dict, repr=False)
+
+    def of_plans(self) -> "Facts":
+        """What the grammar of plans reads of them."""
+        return replace(self, context=QuestionContext(""), constraints=self.constraints.of_plans(), _sets={})
+
+    def of_sql(self) -> "Facts":
+        """What the grammar of SQL reads of them."""
+        context = replace(self.context, without=())  # they have made the constraints
+        return replace(self, context=context, constraints=self.constraints.of_sql(), _sets={})
+
+    def pairs(self, one: str, other: str) -> frozenset[tuple[str, str]]:
+        """The (column of one, column of other) that may be equated: those of keys whose roles were said, if there are any."""
+        every = self.joins.between(one, other)
+        roles = self.constraints.roles
+        return frozenset(pair for pair in every if not roles.isdisjoint(zip((one, other), pair, strict=True))) or every
+
+    def may_sum(self, place: ColumnRef) -> bool:
+        """Whether adding up this column makes sense, which it does not for words, dates and identifiers."""
+        column = self.columns[place]
+        amount = _holds(column) != "words" and type_kind(column.type) != "time"
+        return amount and place not in self.constraints.identifiers
+
+    def may_measure(self, place: ColumnRef | None) -> bool:
+        """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name."""
+        return place not in self._silent_identifiers
+
+    def may_test(self, place: ColumnRef) -> bool:
+        """Whether a condition may begin with this column, which may be an identifier where it is held equal to other ones."""
+        return place not in self._silent_identifiers or _NESTED.search(self.context.plan) is not None
+
+    @cached_property
+    def _silent_identifiers(self) -> frozenset[ColumnRef]:
+        """The identifiers that the question does not name, as "id", by their own words, or as "store 1"."""
+        question = self.context.question
+        stems = frozenset(stem(word.key) for word in split(question))
+        if stems & _IDENTIFYING:
+            return frozenset()
+        numbered = frozenset(stem(found.lower()) for found in _NUMBERED.findall(question))
+        return frozenset(
+            (table, column)
+            for table, column in self.constraints.identifiers
+            if not (name_stems(column) - name_stems(table)) & stems
+            and not (name_stems(table) | name_stems(column)) & numbered
+        )
+
+    def strings(self, place: ColumnRef) -> WordSet | None:
+        """The text literals, quotes included, that this column may be compared with; None for any."""
+        return self._remembered(place, self._strings)
+
+    def patterns(self, place: ColumnRef) -> WordSet | None:
+        """The patterns, quotes included, that this column may be matched with by LIKE; None for any."""
+        return self._remembered(place, self._patterns)
+
+    def numbers(self, place: ColumnRef) -> WordSet | None:
+        """The number literals that this column may be compared with; None for any."""
+        return self._remembered(place, self._numbers)
+
+    def _remembered(self, place: ColumnRef, make: Callable[[ColumnRef], frozenset[str] | None]) -> WordSet | None:
+        key = (make.__name__, place)
+        if key not in self._sets:
+            made = make(place)
+            self._sets[key] = None if made is None else literal_set(made)
+        return self._sets[key]
+
+    def _strings(self, place: ColumnRef) -> frozenset[str] | None:
+        column, holds = self.columns[place], _holds(self.columns[place])
+        if holds == "anything":
+            undated = self.constraints.dated and type_kind(column.type) == "time" and not self._said_numbers
+            return frozenset(map(_quote, self._found)) if undated else None
+        if holds != "words":
+            return frozenset(map(_quote, {*self._found, *self._said_numbers})) or (
+                frozenset() if self.constraints.dated else None
+            )
+        codes = _PAIRS if all(len(sample) == 2 for sample in column.samples) else _CODES
+        return frozenset(map(_quote, {*column.samples, *self._found, *self._plausible, *codes}))
+
+    def _patterns(self, place: ColumnRef) -> frozenset[str] | None:
+        column = self.columns[place]
+        if _holds(column) == "anything" or any(letter.isdigit() for sample in column.samples for letter in sample):
+            return None
+        texts = {*column.samples, *self._found, *self.context.phrases(), *_CODES}
+        return frozenset(
+            _quote(before + text + after) for text in texts for before, after in product(("", "%"), repeat=2)
+        )
+
+    def _numbers(self, place: ColumnRef) -> frozenset[str] | None:
+        column, holds = self.columns[place], _holds(self.columns[place])
+        if holds == "words":
+            return frozenset()
+        flags = _EVERYDAY if _EVERYDAY.issuperset(column.samples) else frozenset[str]()
+        return self._said_numbers | flags if self._said_numbers - _EVERYDAY and holds != "anything" else None
+
+    @cached_property
+    def _said_numbers(self) -> frozenset[str]:
+        return self.context.numbers()
+
+    @cached_property
+    def _found(self) -> frozenset[str]:
+        """Values of any column. `tools.repair.literals.move_literals` can move them, whereas nothing could recover them if the
+        model had to write something else.
+        """
+        return frozenset(match.value for match in self.context.values)
+
+    @cached_property
+    def _plausible(self) -> frozenset[str]:
+        """Phrases, of the unmarked ones those that have a word of their own and, if they have several, none of a table's."""
+        names = _schema_words(frozenset(name for place in self.columns for name in place))
+        tables = _schema_words(frozenset(table for table, _ in self.columns))
+        return frozenset(
+            phrase
+            for phrase in self.context.phrases()
+            if self.context.marked(phrase) or not _is_everyday(phrase, names, tables)
+        )
+
+
+def _is_everyday(phrase: str, names: frozenset[str], tables: frozenset[str]) -> bool:
+    words = split(phrase)
+    about_rows = len(words) > 1 and any(stem(word.key) in tables for word in words)
+    return about_rows or all(word.key in STOP_WORDS or stem(word.key) in names for word in words)
+
+
+@lru_cache(maxsize=16)
+def _schema_words(names: frozenset[str]) -> frozenset[str]:
+    return frozenset(stem(word) for name in names for word in name_words(name))
+
+
+def facts_of(schema: Schema, context: QuestionContext) -> Facts:
+    """The facts that follow from a schema and from what was asked."""
+    columns = {(table.name.lower(), column.name.lower()): column for table in schema.tables for column in table.columns}
+    rules = rules_of("constraints", context)
+    constraints = applied(rules, values_required(schema, context), schema, context)
+    return Facts(_joinable(schema), columns, context, constraints)
+
+
+_joinable = lru_cache(maxsize=16)(joinable)
+
+
+@lru_cache(maxsize=4096)
+def literal_set(texts: frozenset[str]) -> WordSet:
+    """Literals as words, in lower case like everything that the lexer compares."""
+    return WordSet({lowered(text): (text, text) for text in texts})
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _holds(column: Column) -> str:
+    """One of "numbers", "words", "digits" (text that looks like numbers) and "anything" (type and samples do not tell)."""
+    kind = type_kind(column.type)
+    numeric = [NUMBER.fullmatch(sample.strip().lstrip("-")) is not None for sample in column.samples]
+    if is_number(kind):
+        return "numbers" if all(numeric) else "anything"
+    if kind not in ("text", None) or not column.samples:
+        return "anything"
+    return "digits" if all(numeric) else "words"

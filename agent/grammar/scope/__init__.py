@@ -1,4 +1,0 @@
-"""What is known while SQL is written: names in scope, facts about the schema, functions that may be called.
-
-Start at `scope`.
-"""

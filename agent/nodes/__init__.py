@@ -1,0 +1,1 @@
+"""The nodes of the graph: functions over one state."""

@@ -1,0 +1,119 @@
+"""The nodes that check SQL, run it and make an answer of what it returns. They need no model."""
+
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Literal
+
+from langgraph.types import Command
+
+from agent.candidates import Tools, begin, check_sql, may_try_again, preview_of, recorded, since, values_of
+from agent.context import Toolbox
+from agent.nodes.link import without_unmeant
+from agent.observe.audit import run_sql
+from agent.observe.step_record import tool_step
+from agent.outcomes import same_sql, translated
+from agent.presentation.present import plainly, present
+from agent.presentation.sentence import sentence
+from agent.presentation.shown import Shown
+from agent.readings import asked, repeats_a_turn, turn_of
+from agent.state import Attempt, State
+from tools.result import QueryError, Result
+
+QUICK_MS = 2000
+
+
+def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "doubt", "plan", "vary"]]:
+    """Guard and bind the SQL without running it; repair it if a deterministic rule can. A follow-up that got the SQL of an
+    earlier question is planned again as a self-contained question, SQL that compares with a value which the question hardly
+    means without that value, and SQL that the asker has refused is varied.
+    """
+    start, toolbox = begin(runtime, "check"), runtime.context
+    sql = _to_run(state, toolbox)
+    fixed, error = check_sql(toolbox, sql, values_of(state), asked(state))
+    if error is None:
+        detail = "repaired" if fixed != sql else "fine"
+        if not state["chosen"] and repeats_a_turn(state, fixed, toolbox.database.dialect):
+            step = tool_step("check", since(start), "the SQL of an earlier question")
+            again = {"readings": ["standalone"], "reading": "standalone", "plan": ""}
+            return Command(update=again | recorded(state, runtime, step), goto="plan")
+        if again := without_unmeant(state, toolbox, fixed):
+            step = tool_step("check", since(start), "a value that was hardly meant")
+            return Command(update=again | recorded(state, runtime, step), goto="plan")
+        if any(same_sql(fixed, refused, toolbox.database.dialect) for refused in state["refused"]):
+            step = tool_step("check", since(start), "the SQL that was refused")
+            return Command(update=recorded(state, runtime, step), goto="vary")
+        update = {"checked": fixed} | recorded(state, runtime, tool_step("check", since(start), detail))
+        return Command(update=update, goto="execute")
+    if toolbox.trail:
+        toolbox.trail.turned_down(toolbox.database, sql, error)
+    attempts = [*state["attempts"], Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)]
+    update = {"attempts": attempts} | recorded(state, runtime, tool_step("check", since(start), error.message))
+    return Command(update=update, goto="refine" if may_try_again(toolbox, attempts) else "doubt")
+
+
+def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]:
+    """Run the SQL read-only, with a deadline, a memory limit and a row cap."""
+    toolbox, sql = runtime.context, state["checked"]
+    start = begin(runtime, "execute")
+    result = run_sql(toolbox.trail, toolbox.database, sql, toolbox.limits)
+    wall_ms = since(start)
+    failed = isinstance(result, QueryError)
+    attempt = Attempt(
+        sql=sql,
+        repaired=sql != _to_run(state, toolbox),
+        error=asdict(result) if isinstance(result, QueryError) else None,
+        row_count=None if isinstance(result, QueryError) else len(result.rows),
+    )
+    update: dict[str, Any] = {"attempts": [*state["attempts"], attempt]}
+    update |= recorded(state, runtime, tool_step("execute", wall_ms, _outcome(result)))
+    if isinstance(result, Result) and (result.rows or state["preview"] is None):
+        update |= {"sql": sql, "preview": preview_of(result, toolbox.options.preview_rows)}
+        toolbox.keep(result)
+    again = failed and may_try_again(toolbox, update["attempts"])
+    return Command(update=update, goto="refine" if again else "doubt")
+
+
+def _to_run(state: State, toolbox: Toolbox) -> str:
+    """The candidate in the database's dialect. What is not the model's text, such as a stored example, is in it already."""
+    sql = state["candidate"]
+    return translated(toolbox, sql) if sql in state["log_probs"] else sql
+
+
+def _outcome(result: Result | QueryError) -> str:
+    if isinstance(result, QueryError):
+        return result.message
+    ties = f", ties settled by {', '.join(result.tie_keys)}" if result.tie_keys else ""
+    return f"{len(result.rows)} rows" + (", cut off" if result.truncated else "") + ties
+
+
+def answer(state: State, runtime: Tools) -> dict[str, Any]:
+    """Prepare what is shown, write one sentence from it, and remember the turn for follow-up questions."""
+    start, toolbox = begin(runtime, "answer"), runtime.context
+    toolbox.shown = _shown(toolbox, state["sql"])
+    text = in_words(state, toolbox)
+    turns = state.get("turns") or []
+    if state["preview"] is not None:
+        turns = toolbox.optional("remember", lambda: [*turns, turn_of(state)], turns)
+    step = tool_step("answer", since(start))
+    return {"answer": text, "turns": turns} | recorded(state, runtime, step)
+
+
+def in_words(state: State, toolbox: Toolbox) -> str:
+    """The sentence that answers; the number of rows where there is none."""
+    rows = len(toolbox.result.rows) if toolbox.result else 0
+    writing = partial(sentence, state, toolbox.shown, toolbox.database.dialect)
+    return toolbox.optional("sentence", writing, f"{rows:,} row{'s' * (rows != 1)}.")
+
+
+def _shown(toolbox: Toolbox, sql: str) -> Shown | None:
+    """What people are shown of the result; further queries for it only where the first was quick."""
+    result = toolbox.result
+    if result is None:
+        return None
+    if not toolbox.options.present or result.wall_ms > QUICK_MS:
+        return plainly(result)
+    limits = replace(toolbox.limits, deadline_s=min(toolbox.limits.deadline_s, QUICK_MS / 1e3))
+    run = partial(run_sql, toolbox.trail, toolbox.database, limits=limits)
+    labels = toolbox.options.knowledge.labels
+    presenting = partial(present, result, sql, toolbox.database.schema(), run, labels)
+    return toolbox.optional("present", presenting, None) or plainly(result)

@@ -1,0 +1,376 @@
+"""Assesses how sure an answer is and, where it is doubtful, lets the verifier choose among the results of other plans.
+
+What can be known about an answer without knowing the right one, as numbers for `calibration`. Runs and asks nothing.
+
+What a local model's hidden states say about a query: the summary that a `Verifier` judges.
+
+Judges an answer: how sure it is, and what is doubtful about it.
+
+A plan with an unlikely token is written again, behind several orders of the schema.
+
+Such plans are wrong four times out of five, and the mean of what the model says behind other orders mends one in twelve of
+them (log/2026-11-24-schema-orders.md). The first plan is what drafts copy from then, so the second costs few forwards.
+
+Other plans for a question whose answer is doubtful.
+
+A model that is sure of a wrong word writes it in nearly every sample. So a local model is asked for the likeliest plans that
+leave its own at one place: what else it might have written there, and how it goes on from there, greedily.
+
+The node that says how sure an answer is and, where it is doubtful and the asker wants it, takes a second look: it has
+other plans written, compares them by the model's hidden states, offers them, and answers with one that is clearly better.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+from typing import Any, Literal, NotRequired, TypedDict, cast
+
+from langgraph.types import Command
+from sqlglot import exp
+
+from agent.ask_model import Reply, ask_model, call_of, messages_of
+from agent.calibration import Calibration, Vector, Verifier, summary
+from agent.candidates import Tools, begin, candidates_of, preview_of, recorded, since, slots, written
+from agent.context import OTHER_PLANS, Toolbox
+from agent.observe.step_record import Step, tool_step
+from agent.outcomes import Candidate, drawn_plans, fingerprint, translated
+from agent.prompts.slots import Slots
+from agent.readings import asked, coverage, history
+from agent.state import Attempt, DrawnPlan, State
+from decoding.serving.chat_model import FastChatModel
+from decoding.serving.text_decoder import other_beginnings, text_states
+from tools.linking.link_schema import Link, mentions
+from tools.linking.match_values import ValueMatch
+from tools.linking.word_forms import keys
+from tools.repair.doubt import Sign, signs_of_doubt
+from tools.result import Result
+from tools.schema import Schema
+from tools.sql.rendering import in_words
+from tools.sql.scope import column_ref, full_name, parse_or_nothing
+
+Features = dict[str, float]
+CERTAIN = 0.003  # keeps the logarithm finite; a token with more than 99.7 % is certain
+
+
+def signs(state: State, schema: Schema) -> tuple[Sign, ...]:
+    """The signs of doubt in the SQL that ran; none if it cannot be read."""
+    trees = parse_or_nothing(state["sql"], schema.dialect)
+    values = [ValueMatch(**value) for value in state["values"]]
+    said = " ".join(
+        (*(question for question, _ in history(state)), asked(state))
+    )  # a follow-up leaves out what was said
+    return signs_of_doubt(trees[0], schema, said, values, _links(state)) if len(trees) == 1 else ()
+
+
+def features_of(state: State, schema: Schema, seen: Sequence[Sign]) -> Features:
+    """The features of the SQL that ran; those that are not known are absent. `seen`: its signs of doubt.
+
+    plan_surprise: how unlikely the model's first plan was, of whose tokens only those count that the grammar left free.
+    sql_doubt: how unlikely the SQL's least likely such token was.
+    uncovered: the share of what the question names that the SQL does not use. unused_column, weakest_column, weakest_table: the
+    scores of the best link that is not used, and of the worst ones that are.
+    """
+    found: Features = {}
+    if log_probs := state["log_probs"].get(state["first_plans"].get(state["reading"], "")):
+        found["plan_surprise"] = math.log(CERTAIN - sum(log_probs))
+    if log_probs := state["log_probs"].get(state["candidate"]):
+        found["sql_doubt"] = math.log(CERTAIN - min(log_probs))
+    trees = parse_or_nothing(state["sql"], schema.dialect)
+    if len(trees) == 1:
+        found |= _of_tree(trees[0], schema, _links(state))
+    question = asked(state)
+    return found | {
+        "strict_signs": float(sum(sign.strict for sign in seen)),
+        "other_signs": float(sum(not sign.strict for sign in seen)),
+        "empty": float(state["preview"] is None or not state["preview"]["row_count"]),
+        "uncovered": 1.0 - coverage(state["sql"], state, mentions(schema, question), schema.dialect),
+        "words": float(len(keys(question))),
+    }
+
+
+def _of_tree(tree: exp.Expr, schema: Schema, links: Sequence[Link]) -> Features:
+    tables = {full_name(table).casefold() for table in tree.find_all(exp.Table)}
+    columns = set(_columns(tree, schema))
+    by_table = {link.table.casefold(): link.score for link in links if link.column is None}
+    by_column = {(link.table.casefold(), link.column.casefold()): link.score for link in links if link.column}
+    return {
+        "tables": float(len(tables)),
+        "nested": float(len(list(tree.find_all(exp.Select))) > 1),
+        "weakest_table": min((by_table.get(table, 0.0) for table in tables), default=0.0),
+        "weakest_column": min((by_column.get(column, 0.0) for column in columns), default=0.0),
+        "unused_column": max((score for place, score in by_column.items() if place not in columns), default=0.0),
+    }
+
+
+def _columns(tree: exp.Expr, schema: Schema) -> Iterator[tuple[str, str]]:
+    """The place of each column outside of joins, in lower case."""
+    for column in tree.find_all(exp.Column):
+        place = column_ref(column, schema) if column.find_ancestor(exp.Join) is None else None
+        if place:
+            yield place[0].casefold(), place[1].casefold()
+
+
+def _links(state: State) -> list[Link]:
+    return [Link(**each) for each in state["links"]]
+
+
+def query_summaries(states: Sequence[State], toolbox: Toolbox, tap: int) -> list[Vector]:
+    """The summary of the plan and the SQL that the model wrote, for each of some readings of one question: one forward for all
+    of them, which reads them behind the prompt of the plan."""
+    model = cast("FastChatModel", toolbox.model)
+    untried = [slots(State(**{**state, "attempts": []}), toolbox) for state in states]
+    prompt = model.prompt(messages_of(toolbox, "plan", untried[0]))
+    after_plans = [model.prompt(messages_of(toolbox, "generate", each)) for each in untried]
+    sqls = [f" {state['candidate']}" for state in states]
+    texts = [after_plan + sql for after_plan, sql in zip(after_plans, sqls, strict=True)]
+    found = text_states(model.decoder, prompt, texts, (tap,))
+    lengths = [len(model.decoder.tokenizer.encode(sql)) for sql in sqls]
+    return [summary(rows[:, 0], length) for rows, length in zip(found, lengths, strict=True)]
+
+
+GUESSED = math.log(CERTAIN + math.log(4))
+"""The doubt of a text with a token that had a chance of one in four."""
+
+
+class OtherReading(TypedDict):
+    """Another query that the question may mean, and what it does in words."""
+
+    sql: str
+    words: str
+    confidence: float
+    votes: int  # how many of the other plans give these rows
+
+
+class Judgement(TypedDict):
+    """What is known of an answer's worth. confidence: None where the model was not calibrated. features: its reasons.
+
+    probably_wrong: whether the confidence is so low that people are told. alternatives, votes: where others were looked for;
+    votes: how many of the other plans give the answer's own rows.
+    """
+
+    confidence: float | None
+    probably_wrong: bool
+    doubts: list[str]
+    features: Features
+    alternatives: NotRequired[list[OtherReading]]
+    votes: NotRequired[int]
+
+
+def judge(state: State, schema: Schema, calibration: Calibration | None, compared: Features | None = None) -> Judgement:
+    """The judgement on the SQL that ran. compared: what is known besides, where several readings were compared."""
+    seen = signs(state, schema)
+    features = features_of(state, schema, seen) | (compared or {})
+    confidence = calibration.confidence(features) if calibration else None
+    doubtful = calibration is not None and confidence is not None and confidence < calibration.doubtful_below
+    doubts = [sign.sentence for sign in seen] + (_more_doubts(state, features) if doubtful else [])
+    return Judgement(confidence=confidence, probably_wrong=doubtful, doubts=doubts, features=features)
+
+
+def _more_doubts(state: State, features: Features) -> list[str]:
+    """What else speaks against an answer that is doubtful in all."""
+    found = []
+    if features["empty"]:
+        found.append("It found no rows.")
+    if any(attempt["error"] for attempt in state["attempts"]):
+        found.append("The first query failed.")
+    if features["uncovered"] > 1 / 2:
+        found.append("It uses less than half of what the question names.")
+    if features.get("sql_doubt", -math.inf) > GUESSED:
+        found.append("The model wavered between several readings.")
+    return found
+
+
+LEAST = -0.92  # natural logarithm of 0.4
+MOST_TABLES = 9  # of a schema: behind ten tables the mean named tables that no single order leads to
+
+
+def is_doubtful(toolbox: Toolbox, slots: Slots, reply: Reply) -> bool:
+    """Whether a token that no grammar forced has a probability below 0.4. Only a local model's probabilities are known,
+    and for a large schema there is no remedy.
+    """
+    options = toolbox.options
+    may = options.orders > 1 and len(slots.schema.tables) <= MOST_TABLES
+    return may and isinstance(toolbox.model, FastChatModel) and min(reply.log_probs[0], default=0.0) < LEAST
+
+
+def rewritten(toolbox: Toolbox, slots: Slots) -> Reply:
+    """The plan as the model writes it behind several orders of the schema."""
+    reply = ask_model(toolbox, "plan", slots, orders=toolbox.options.orders)
+    return replace(reply, step=replace(reply.step, detail=f"behind {toolbox.options.orders} orders of the schema"))
+
+
+TEMPERATURE = 1.0  # of the samples that are drawn instead where no grammar tells what else a plan may say
+
+
+def other_plans(state: State, toolbox: Toolbox) -> tuple[list[DrawnPlan], list[Step]]:
+    """The plans, of which some may be the state's own, and what they cost. `drawn`: how many texts gave the plan."""
+    replies = _left(state, toolbox) or [_sampled(state, toolbox)]
+    texts = [toolbox.profile.read_plan(text) for reply in replies for text in reply.texts]
+    likelihoods = [each for reply in replies for each in reply.log_likelihoods]
+    return drawn_plans(texts, likelihoods, state["reading"]), [reply.step for reply in replies]
+
+
+def _left(state: State, toolbox: Toolbox) -> list[Reply]:
+    """The model's own plan behind one order of the schema, and those that leave it; nothing without a grammar."""
+    model, prompt = toolbox.model, slots(State(**{**state, "plan": ""}), toolbox)
+    if not isinstance(model, FastChatModel):
+        return []
+    call = call_of(toolbox, "plan", prompt, attempt=0, temperature=None, bound=True, orders=1)
+    if call.options["constraint"] is None:
+        return []
+    own = ask_model(toolbox, "plan", prompt, beginnings=[()], aside=True)
+    tokens = [token for each in own.rounds[0] for token in each.text_tokens]
+    text, constraint = model.prompt(call.messages), call.options["constraint"]
+    ways = other_beginnings(model.decoder, text, tokens, constraint, _count(toolbox))
+    return [own, ask_model(toolbox, "plan", prompt, beginnings=ways, aside=True)] if ways else [own]
+
+
+def _count(toolbox: Toolbox) -> int:
+    return toolbox.watch.plans if toolbox.watch else OTHER_PLANS
+
+
+def _sampled(state: State, toolbox: Toolbox) -> Reply:
+    prompt = slots(State(**{**state, "plan": ""}), toolbox)
+    return ask_model(toolbox, "plan", prompt, samples=_count(toolbox), temperature=TEMPERATURE, attempt=1)
+
+
+OFFERED = 2
+SURER = 0.1  # by how much another reading's confidence must be higher to be the answer, where there is no verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A query that the question may mean, as if it were the answer. votes: how many of the plans give its rows; worth: what
+    readings are compared by, once they are."""
+
+    state: State
+    result: Result
+    judgement: Judgement
+    votes: int
+    worth: float = 0.0
+
+    @property
+    def confidence(self) -> float:
+        return self.judgement["confidence"] or 0.0
+
+    def offered(self, dialect: str) -> OtherReading:
+        sql = self.state["sql"]
+        return OtherReading(sql=sql, words=in_words(sql, dialect), confidence=self.confidence, votes=self.votes)
+
+
+def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
+    """Judge the SQL that ran. Nothing is judged where a person wrote or chose it, or a rule that is sure changed the former."""
+    toolbox = runtime.context
+    by_the_model = bool(state["plan"]) and not (state["example"] or state["chosen"])
+    if state["preview"] is None or not by_the_model or not toolbox.options.confidence:
+        return Command(goto="answer")
+    judging = partial(judge, state, toolbox.database.schema(), toolbox.calibration)
+    judgement = toolbox.optional("confidence", judging, None)
+    if judgement is None:
+        return Command(goto="answer")
+    if not _is_doubtful(judgement, toolbox):
+        return Command(update={"judgement": judgement}, goto="answer")
+    begin(runtime, "doubt")
+    own = toolbox.result
+    update = toolbox.optional("readings", partial(_second_look, state, judgement, runtime), None)
+    if update is None:
+        toolbox.keep(own)
+        update = {"judgement": judgement}
+    return Command(update=update, goto="answer")
+
+
+def _second_look(state: State, judgement: Judgement, runtime: Tools) -> dict[str, Any]:
+    """The update that answers with the best reading."""
+    toolbox = runtime.context
+    readings, steps = _readings(state, judgement, toolbox)
+    if toolbox.watch:
+        toolbox.watch.tell(readings)
+    compared, comparing = _compared(readings, toolbox)
+    return _best(compared, toolbox) | recorded(state, runtime, *steps, *comparing)
+
+
+def _is_doubtful(judgement: Judgement, toolbox: Toolbox) -> bool:
+    """Whether other readings are looked for."""
+    confidence, verifier = judgement["confidence"], toolbox.verifier
+    if toolbox.watch:
+        return confidence is None or confidence < toolbox.watch.below
+    low = confidence is not None and verifier is not None and confidence < verifier.look_below
+    return toolbox.options.second_look and (low or judgement["probably_wrong"])
+
+
+def _compared(readings: Sequence[Reading], toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
+    """The readings with their worth, by the verifier or, without one, by the confidence; and the step that found it out."""
+    verifier = toolbox.verifier
+    if verifier is None:
+        return [replace(one, worth=one.confidence) for one in readings], []
+    start = perf_counter()
+    summaries = query_summaries([one.state for one in readings], toolbox, verifier.tap)
+    worths = [verifier.worth(each, one.confidence) for each, one in zip(summaries, readings, strict=True)]
+    made = [_judged_by(worth, one, verifier, toolbox) for worth, one in zip(worths, readings, strict=True)]
+    return made, [tool_step("verify", since(start), f"{len(readings)} reading" + "s" * (len(readings) > 1))]
+
+
+def _judged_by(worth: float, reading: Reading, verifier: Verifier, toolbox: Toolbox) -> Reading:
+    """The reading with its worth and, where it is known how often readings of that worth are right, a confidence by it."""
+    calibration, schema = verifier.calibration, toolbox.database.schema()
+    judgement = judge(reading.state, schema, calibration, {"worth": worth}) if calibration else reading.judgement
+    return replace(reading, worth=worth, judgement=judgement)
+
+
+def _best(readings: Sequence[Reading], toolbox: Toolbox) -> dict[str, Any]:
+    """The update that makes the best of the readings the answer, and offers others. The first is the present answer."""
+    own, ranked = readings[0], sorted(readings, key=lambda one: -one.worth)
+    margin = toolbox.verifier.margin if toolbox.verifier else SURER
+    best = ranked[0] if ranked[0].worth > own.worth + margin else own
+    left = [own] * (best is not own) + [one for one in ranked if one is not own and one is not best]
+    offered = [one.offered(toolbox.database.dialect) for one in left[:OFFERED]]
+    judgement = best.judgement | {"alternatives": offered, "votes": best.votes}
+    if best is own:
+        return {"judgement": judgement}
+    toolbox.keep(best.result)
+    names = ("sql", "candidate", "plan", "log_probs", "preview", "attempts")
+    return {name: best.state[name] for name in names} | {"judgement": judgement}  # type: ignore[literal-required]
+
+
+def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
+    """The present answer, then readings from other plans, each with other rows; and what that cost."""
+    calls = dict(toolbox.calls)  # what the page shows and races stays the answer's own
+    try:
+        return _new_readings(state, judgement, toolbox)
+    finally:
+        toolbox.calls.update(calls)
+
+
+def _new_readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
+    drawn, steps = other_plans(state, toolbox)
+    own_votes = sum(plan["drawn"] for plan in drawn if plan["text"] == state["plan"])
+    own = Reading(state, cast("Result", toolbox.result), judgement, own_votes)
+    readings: dict[object, Reading] = {fingerprint(own.result, ordered=False): own}
+    new = [plan for plan in drawn if plan["text"] != state["plan"]]
+    if new:
+        first, *more = (slots(state | {"plan": plan["text"]}, toolbox) for plan in new)
+        sqls = ask_model(toolbox, "generate", first, beside=more, aside=True, attempt=1)
+        steps.append(sqls.step)
+        as_if = cast("State", state | written(state, toolbox, sqls))
+        for candidate, text in zip(candidates_of(state, toolbox, sqls, new), sqls.texts, strict=True):
+            if isinstance(candidate.outcome, Result):
+                known = fingerprint(candidate.outcome, ordered=False)
+                found = readings.get(known) or _reading(as_if, candidate, toolbox.profile.read_sql(text), toolbox)
+                readings[known] = replace(found, votes=found.votes + candidate.drawn)
+    return list(readings.values()), steps
+
+
+def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: Toolbox) -> Reading:
+    """The candidate as if it were the answer. `written_sql`: as the model wrote it, before repair."""
+    result, sql = cast("Result", candidate.outcome), candidate.sql
+    attempt = Attempt(sql=sql, repaired=sql != translated(toolbox, written_sql), error=None, row_count=len(result.rows))
+    as_if = state | {
+        "sql": sql,
+        "candidate": written_sql,
+        "plan": candidate.plan,
+        "preview": preview_of(result, toolbox.options.preview_rows),
+        "attempts": [*state["attempts"], attempt],
+    }
+    return Reading(as_if, result, judge(as_if, toolbox.database.schema(), toolbox.calibration), 0)

@@ -1,0 +1,1 @@
+"""Makes of a query's result what people are shown."""

@@ -1,0 +1,317 @@
+"""Chat completions as OpenAI's clients ask for them and read them.
+
+A chat completion as OpenAI's clients ask for it.
+
+A field that is not served is refused, unless its value changes nothing: what a caller asked for is never left out in silence.
+
+A completion's JSON as OpenAI's clients read it, whole or in pieces.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from decoding.engine.rounds import measure
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from decoding.engine.constraint import Constraint
+    from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder, TokenScore
+
+
+DEFAULT_MAX_TOKENS = 512
+MOST_CHOICES = 16
+MOST_ALTERNATIVES = 20
+
+# What would change the text, with the values that do not, and what to do instead.
+NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "top_p": ((1, 1.0), "the whole distribution is sampled: leave it out, or lower temperature"),
+    "top_k": ((0, -1), "the whole distribution is sampled: leave it out, or lower temperature"),
+    "min_p": ((0, 0.0), "the whole distribution is sampled: leave it out, or lower temperature"),
+    "presence_penalty": ((0, 0.0), "there are no penalties: leave it out"),
+    "frequency_penalty": ((0, 0.0), "there are no penalties: leave it out"),
+    "repetition_penalty": ((1, 1.0), "there are no penalties: leave it out"),
+    "logit_bias": (({},), "logits are not changed: leave it out, or prescribe a form with response_format"),
+    "tools": (([],), "tools are not called: leave it out, or prescribe a form with response_format"),
+    "functions": (([],), "functions are not called: leave it out, or prescribe a form with response_format"),
+    "tool_choice": (("none", "auto"), "tools are not called: leave it out"),
+    "modalities": ((["text"],), "only text is written: leave it out"),
+    "audio": ((), "only text is written: leave it out"),
+}
+
+
+class BadRequest(Exception):
+    """What cannot be served, in one line; `status` is HTTP's."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TextPart(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+def joined(content: str | list[TextPart]) -> str:
+    """Newer clients send a list of parts; only those of text can be read."""
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+class Message(BaseModel):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    def for_template(self) -> dict[str, str]:
+        """As chat templates take it, which know no developer."""
+        return {"role": "system" if self.role == "developer" else self.role, "content": joined(self.content)}
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class Prediction(BaseModel):
+    """What the caller expects the text to contain: drafts may copy from it."""
+
+    type: Literal["content"]
+    content: str | list[TextPart]
+
+
+class NamedSchema(BaseModel):
+    name: str = ""
+    definition: dict[str, Any] | None = Field(None, alias="schema")
+
+
+class ResponseFormat(BaseModel):
+    """OpenAI's way to prescribe a form."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "ResponseFormat":
+        if self.type == "json_schema" and (self.json_schema is None or self.json_schema.definition is None):
+            raise ValueError("type json_schema needs json_schema.schema")
+        return self
+
+
+class StructuredOutputs(BaseModel):
+    """vLLM's way to prescribe a form: exactly one of these."""
+
+    model_config = ConfigDict(extra="forbid")
+    json_: dict[str, Any] | str | None = Field(None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = Field(None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one(self) -> "StructuredOutputs":
+        if sum(each is not None for each in (self.json_, self.regex, self.choice)) != 1:
+            raise ValueError("give one of json, regex and choice")
+        return self
+
+
+class ChatRequest(BaseModel):
+    """Fields that are neither here nor in `NEUTRAL` do not change the text (user, metadata, store), and are ignored."""
+
+    model: str
+    messages: list[Message] = Field(min_length=1)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MOST_ALTERNATIVES)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    prediction: Prediction | None = None
+    decoder: str | None = None
+    decoder_options: dict[str, bool | int | float | str] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_is_left_out(cls, given: Any) -> Any:
+        for name, (neutral, instead) in NEUTRAL.items():
+            value = given.get(name) if isinstance(given, dict) else None
+            if value is not None and not any(type(value) is type(each) and value == each for each in neutral):
+                raise ValueError(f"{name}: {instead}")
+        return given
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "ChatRequest":
+        if self.stream and self.logprobs:
+            raise ValueError("logprobs: they come with whole answers only; leave stream out")
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs: true")
+        if self.structured_outputs and self.response_format and self.response_format.type != "text":
+            raise ValueError("response_format and structured_outputs exclude each other")
+        return self
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def settings(self, defaults: "Settings", decoder: "TextDecoder", seed: int) -> list["Settings"]:
+        """How to decode each choice; `seed` where the request has none of its own. Raises BadRequest."""
+        from decoding.engine.sampler import Sampler
+
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        first = replace(
+            defaults,
+            max_new_tokens=self.max_completion_tokens or self.max_tokens or DEFAULT_MAX_TOKENS,
+            temperature=defaults.temperature if self.temperature is None else self.temperature,
+            seed=seed if self.seed is None else self.seed % 2**63,
+            stop=tuple(stop),
+            constraint=self._form(decoder),
+        )
+        if self.decoder is not None or self.decoder_options:
+            first = replace(first, decoder=self.decoder or defaults.decoder, options=self.decoder_options or {})
+        if self.prediction is not None:
+            first = replace(first, recall=defaults.recall.copy())
+            first.recall.add(decoder.tokenizer.encode(joined(self.prediction.content), literal=True))
+        more = (Sampler(seed=first.seed).derive("choice", number).seed for number in range(1, self.n or 1))
+        return [first, *(replace(first, seed=each) for each in more)]
+
+    def _form(self, decoder: "TextDecoder") -> "Constraint[Any] | None":
+        from decoding.serving.structured_output import FormError, choice_form, json_form, regex_form
+
+        place = decoder.tokenizer, decoder.target.vocab_size
+        asked, wanted = self.response_format, self.structured_outputs
+        try:
+            if wanted and wanted.choice:
+                return choice_form(wanted.choice, *place)
+            if wanted and wanted.regex is not None:
+                return regex_form(wanted.regex, *place)
+            if wanted:
+                return json_form(_schema(wanted.json_), *place)
+            if asked and asked.type != "text":
+                return json_form(asked.json_schema.definition if asked.json_schema else None, *place)
+        except FormError as error:
+            raise BadRequest(f"{'structured_outputs' if wanted else 'response_format'}: {error}") from error
+        return None
+
+
+def _schema(given: dict[str, Any] | str | None) -> dict[str, Any]:
+    if isinstance(given, dict):
+        return given
+    try:
+        schema = json.loads(given or "")
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"structured_outputs.json: no JSON ({error})") from error
+    if not isinstance(schema, dict):
+        raise BadRequest("structured_outputs.json: a schema is a JSON object")
+    return schema
+
+
+async def read_request(request: "Request", served: str) -> ChatRequest:
+    """The body, checked. Raises BadRequest."""
+    try:
+        asked = ChatRequest.model_validate_json(await request.body())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, what = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        raise BadRequest(f"{where}: {what}" if where else what) from error
+    if asked.model != served:
+        raise BadRequest(f"there is no model {asked.model!r} here, only {served!r}", 404)
+    return asked
+
+
+class ChatAnswer:
+    """One completion, with a text for each choice."""
+
+    def __init__(self, model: str) -> None:
+        self._head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+
+    def whole(
+        self, done: Sequence["Generation"], scores: Sequence[Sequence["TokenScore"]] | None = None
+    ) -> dict[str, Any]:
+        """`scores`: of each choice's tokens, where they were asked for."""
+        choices = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": each.text, "refusal": None},
+                "finish_reason": _finish(each),
+                "logprobs": {"content": list(map(_log_prob, scores[index])), "refusal": None} if scores else None,
+            }
+            for index, each in enumerate(done)
+        ]
+        return self._head | {"object": "chat.completion", "choices": choices, "usage": usage(done)}
+
+    async def events(
+        self,
+        first: "Piece | Generation",
+        rest: AsyncGenerator["Piece | Generation", None],
+        choices: int,
+        include_usage: bool,
+    ) -> AsyncIterator[str]:
+        """Server-sent events: the roles, the texts as they come, why they ended, and the usage where that was asked for."""
+        from decoding.serving.text_decoder import Generation
+
+        for index in range(choices):
+            yield self._event(index, {"role": "assistant", "content": ""})
+        done: list[Generation] = []
+        try:
+            piece: Piece | Generation | None = first
+            while piece is not None:
+                if isinstance(piece, Generation):
+                    done.append(piece)
+                    yield self._event(_index(piece), {}, _finish(piece))
+                elif piece.text:
+                    yield self._event(piece.sequence, {"content": piece.text})
+                piece = await anext(rest, None)
+        finally:
+            await rest.aclose()
+        if include_usage:
+            yield self._line({"choices": [], "usage": usage(done)})
+        yield "data: [DONE]\n\n"
+
+    def _event(self, index: int, delta: dict[str, str], finish: str | None = None) -> str:
+        return self._line({"choices": [{"index": index, "delta": delta, "finish_reason": finish}]})
+
+    def _line(self, body: dict[str, Any]) -> str:
+        chunk = self._head | {"object": "chat.completion.chunk"} | body
+        return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"
+
+
+def _index(done: "Generation") -> int:
+    return done.rounds[0].sequence if done.rounds else 0
+
+
+def _finish(done: "Generation") -> str:
+    return "length" if done.finish == "length" else "stop"
+
+
+def _log_prob(score: "TokenScore") -> dict[str, Any]:
+    return _token(score.text, score.log_prob) | {"top_logprobs": [_token(*each) for each in score.alternatives]}
+
+
+def _token(text: str, log_prob: float) -> dict[str, Any]:
+    return {"token": text, "logprob": round(log_prob, 6), "bytes": list(text.encode())}
+
+
+def usage(done: Sequence["Generation"]) -> dict[str, Any]:
+    """OpenAI's counts, over all choices, and how few forwards they took. The prompt counts once."""
+    prompt, cached = done[0].prompt_tokens, done[0].cached_tokens
+    new, totals = sum(len(each.tokens) for each in done), measure(r for each in done for r in each.rounds)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": new,
+        "total_tokens": prompt + new,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "target_forwards": totals.target_forwards,
+        "plain_forwards": totals.plain_forwards,
+        "drafted_tokens": totals.drafted_tokens,
+        "accepted_tokens": totals.accepted_tokens,
+        "tokens_per_forward": round(totals.tokens_per_forward, 3),
+        "fewer_forwards": round(totals.fewer_forwards, 3),
+    }

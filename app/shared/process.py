@@ -1,0 +1,88 @@
+"""What a command asks of the machine: turns between commands that use a model, and address space.
+
+Checks that this process may use the address space that its libraries need; with less, some crash without a message.
+
+They need much more address space than memory: for their threads' stacks and arenas, and for files that are mapped whole.
+
+Makes commands that answer with a model on this machine take turns: two at once take many times as long as one after the
+other, and twenty do not fit into memory. Each has all processors during its turn.
+
+The turn is a lock on a file in the cache folder, which the kernel releases when its holder dies. The file is named after the
+machine, because machines may share a home folder. `chat` holds the turn while it loads and answers, not while a person
+thinks; servers never take it. SQLAGENT_TURNS=off switches turns off.
+"""
+
+import fcntl
+import os
+import platform
+import resource
+import sys
+
+from app.shared import exit_codes
+
+BASE_MB, PER_CORE_MB = 900, 100
+"""The need of Python, DuckDB and its threads, measured on two cores; with less there was a segmentation fault."""
+MODEL_MB = 1900
+"""The need of torch and the embedded model on top of that."""
+
+
+def check_address_space(with_model: bool) -> None:
+    """Exit with one line if `ulimit -v` is too low. Raises typer.Exit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    needed_mb = BASE_MB + PER_CORE_MB * cores + (MODEL_MB if with_model else 0)
+    if soft != resource.RLIM_INFINITY and soft < needed_mb << 20:
+        raise exit_codes.fail(
+            f"this process may have {soft >> 20} MiB of address space and needs {needed_mb}: raise `ulimit -v`, or lift it",
+            exit_codes.FAILED,
+        )
+
+
+class MachineTurn:
+    """This process's turn; other processes that want it wait. Taking or leaving it a second time does nothing.
+
+    `is_needed` is False if the model runs elsewhere; then there is no waiting.
+    """
+
+    def __init__(self, is_needed: bool = True) -> None:
+        self._is_needed = is_needed and os.environ.get("SQLAGENT_TURNS") != "off"
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Wait until nobody else has the turn, and say so on stderr. If files cannot be locked, there is no waiting."""
+        if self._descriptor is not None or not self._is_needed:
+            return
+        try:
+            self._descriptor = _opened()
+            _wait(self._descriptor)
+            os.truncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, b"%d" % os.getpid(), 0)
+        except OSError:
+            self.leave()
+        except BaseException:  # Ctrl+C during the wait
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Release the turn for the next process."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _opened() -> int:
+    from decoding.checkpoints.cache_folder import made_cache_root
+
+    folder = made_cache_root() / "locks"
+    folder.mkdir(exist_ok=True)
+    return os.open(folder / f"turn-{platform.node()}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _wait(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace")
+        who = f"process {holder}" if holder.isdigit() else "another process"
+        print(f"sqlagent: waiting for {who}, which is answering a question", file=sys.stderr, flush=True)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,1 +1,0 @@
-"""What is particular to terminals: tables that fit their width, and text that cannot steer them."""

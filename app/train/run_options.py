@@ -1,0 +1,248 @@
+"""What all kinds of training share on the command line: a run's options, how a signal stops it, and its last line.
+
+The options that `train jacobi collect` and `train head collect` share, and how they are used.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agent.prompts.compact import PROMPT_VERSION
+from app.shared import options, output
+
+if TYPE_CHECKING:
+    from decoding.serving.text_decoder import TextDecoder
+    from training.config import TrainConfig
+    from training.objective import Objectives
+    from training.packs.groups import Group
+    from training.run.base import Base
+
+
+Read = Callable[[Path, "Base"], Iterable[Any]]
+"""(file, base) -> the data in the file."""
+
+StopToken = Annotated[
+    str | None, typer.Option("--stop-token", help="Stop token, by name, where the model has several.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Command-line options of every training run, whatever is trained."""
+
+    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", help="Peak learning rate.")] = 5e-4
+    warmup: Annotated[
+        float, typer.Option("--warmup", min=0.0, max=0.9, help="Share of the run in which the learning rate rises.")
+    ] = 0.03
+    final_rate: Annotated[
+        float, typer.Option("--final-rate", min=0.0, max=1.0, help="Last learning rate as a share of the peak.")
+    ] = 0.05
+    weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0, help="Weight decay of AdamW.")] = 0.01
+    clip: Annotated[float, typer.Option("--clip", min=0.0, help="Largest norm of the gradient; 0 for no limit.")] = 1.0
+    accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Packs per step and process.")] = 4
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop after so many steps.")] = None
+    epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the data.")] = None
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Wall-clock budget in minutes, to which the schedule is fitted.")
+    ] = None
+    seed: options.Seed = 0
+    dtype: options.Dtype = "auto"
+    device: options.Device = "auto"
+    checkpoint_minutes: Annotated[float, typer.Option("--checkpoint-minutes", help="Minutes between checkpoints.")] = (
+        10.0
+    )
+    checkpoint_steps: Annotated[
+        int | None, typer.Option("--checkpoint-steps", min=1, help="Steps between checkpoints.")
+    ] = None
+    validate_steps: Annotated[
+        int | None, typer.Option("--validate-steps", min=1, help="Steps between measurements on --held-out.")
+    ] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False
+
+    def config(self, stop_token: str | None = None) -> "TrainConfig":
+        """Raises TrainingError."""
+        return self._config(stop_token=stop_token, lora=None)
+
+    def _config(self, **more: Any) -> "TrainConfig":
+        from training.config import TrainConfig
+
+        given = asdict(self)
+        known = {field.name for field in fields(TrainConfig)} & given.keys()
+        return TrainConfig(**{name: given[name] for name in known}, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe(Schedule):
+    """Command-line options of a run that trains the model itself."""
+
+    full: Annotated[bool, typer.Option("--full", help="Train all matrices instead of a low-rank adapter.")] = False
+    sharded: Annotated[
+        bool, typer.Option("--sharded", help="With --full: split the optimizer's states among the processes.")
+    ] = False
+    rank: Annotated[int, typer.Option("--rank", min=1, help="Rank of the low-rank factors.")] = 32
+    alpha: Annotated[float | None, typer.Option("--alpha", help="Default: twice the rank.")] = None
+    targets: Annotated[str, typer.Option("--targets", help="Layers that get low-rank factors.")] = "all"
+    dropout: Annotated[float, typer.Option("--dropout", min=0.0, max=0.9, help="Before the low-rank factors.")] = 0.0
+    rank_stabilised: Annotated[bool, typer.Option("--rank-stabilised", help="Scale the factors as rsLoRA does.")] = (
+        False
+    )
+    b_rate: Annotated[float, typer.Option("--b-rate", help="LoRA+: learning rate of B divided by that of A.")] = 1.0
+    init_adapter: Annotated[
+        Path | None,
+        typer.Option("--init-adapter", help="Go on from this adapter, on any machine; the rate warms up anew."),
+    ] = None
+    grow_rank: Annotated[
+        int | None, typer.Option("--grow-rank", min=1, help="Add components to --init-adapter up to this rank.")
+    ] = None
+    label_smoothing: Annotated[
+        float, typer.Option("--label-smoothing", min=0.0, max=0.9, help="Share of each target spread over all tokens.")
+    ] = 0.0
+    pack_tokens: Annotated[
+        int, typer.Option("--pack-tokens", min=16, help="Tokens per forward; 32768 on a large GPU.")
+    ] = 1024
+
+    def config(self, stop_token: str | None = None) -> "TrainConfig":
+        """Raises TrainingError."""
+        from training.config import LINEAR_LAYERS, LoraConfig
+
+        alpha = 2.0 * self.rank if self.alpha is None else self.alpha
+        layers = LINEAR_LAYERS if self.targets == "all" else tuple(self.targets.split(","))
+        lora = LoraConfig(self.rank, alpha, layers, self.dropout, self.rank_stabilised, self.b_rate)
+        return self._config(stop_token=stop_token, lora=None if self.full else lora)
+
+
+def run(
+    recipe: Recipe,
+    model: str,
+    data: Sequence[Path],
+    held_out: Sequence[Path],
+    out: Path,
+    read: Read,
+    *,
+    stop_token: str | None = None,
+    objective: "Objectives | None" = None,
+    notes: dict[str, Any] | None = None,
+) -> None:
+    """Train, and print the outcome as JSON. Without an objective, it trains on the answers of groups of pairs."""
+    from training.loop import train
+    from training.objective import answers
+    from training.run.base import load_base
+    from training.run.progress import keep_freed_memory
+
+    keep_freed_memory()
+    config, base = recipe.config(stop_token), load_base(model)
+    with stop_on_signals() as stopped:
+        outcome = train(
+            config,
+            base,
+            (each for path in data for each in read(path, base)),
+            out,
+            held_out=(each for path in held_out for each in read(path, base)),
+            objective=objective or answers,
+            resume=recipe.resume,
+            stopped=stopped,
+            prompt_version=PROMPT_VERSION,
+            notes={"data": [path.name for path in data], "recipe": plain_values(asdict(config)), **(notes or {})},
+        )
+    print_outcome({"out": str(out), **asdict(outcome)})
+
+
+def print_outcome(outcome: dict[str, Any]) -> None:
+    """Print the last line on stdout; of torchrun's processes, only one prints it."""
+    if os.environ.get("RANK", "0") == "0":
+        output.print_json(outcome)
+
+
+def allowed_tokens(max_new_tokens: int | None) -> Callable[[str], int]:
+    """A function from a step to the most tokens of its answer. None stands for what the agent allows."""
+    from agent.prompts.compact import Compact
+
+    def agents(step: str) -> int:
+        return Compact().max_new_tokens("plan" if step == "plan" else "generate")
+
+    return agents if max_new_tokens is None else lambda step: max_new_tokens
+
+
+def plain_values(values: dict[str, Any]) -> dict[str, Any]:
+    """The values as JSON can hold them. Paths become names, since their folders mean nothing on other machines."""
+    return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Callable[[], bool]]:
+    """Gives a function that says whether the run is to end after its step. A second signal ends the process at once."""
+    asked: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        asked.append(number)
+        signal.signal(number, previous[signal.Signals(number)])
+
+    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Options for which prompts are decoded, by which model, and where the answers go."""
+
+    data: Annotated[
+        list[Path],
+        typer.Option("--data", help="Groups of pairs (JSON Lines); repeatable.", exists=True, dir_okay=False),
+    ]
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a collection there goes on.")]
+    model: options.Model = "embedded"
+    adapter: options.Adapter = "auto"
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most prompts in all.")] = None
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Prompts decoded together.")] = 8
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="Default: what the agent allows each step.")
+    ] = None
+    free_text: Annotated[
+        bool,
+        typer.Option(
+            "--free-text", help="Answers may have several lines, and those that reach the limit are kept as they are."
+        ),
+    ] = False
+    dtype: options.Dtype = "auto"
+    device: options.Device = "auto"
+    seed: options.Seed = 0
+
+    def share(self) -> dict[str, Any]:
+        """The arguments that both kinds of collecting take: which prompts to decode, and how."""
+        allowed = allowed_tokens(self.max_new_tokens)
+        return {
+            "max_new_tokens": allowed,
+            "batch": self.batch,
+            "limit": self.limit,
+            "seed": self.seed,
+            "free_text": self.free_text,
+        }
+
+    def origin(self) -> dict[str, Any]:
+        """The options on which the answers depend."""
+        names = ("max_new_tokens", "seed", "free_text")
+        return {name: getattr(self, name) for name in names}
+
+    def load(self) -> "Callable[[], TextDecoder]":
+        """A function that loads the model, here or in another process. Calling it may raise ModelError."""
+        from decoding.serving.load import load_text_decoder
+
+        chosen: Any = self.adapter if self.adapter in ("auto", "none") else Path(self.adapter).absolute()
+        return partial(load_text_decoder, self.model, dtype=self.dtype, device=self.device, adapter=chosen)
+
+    def groups(self) -> "Iterator[Group]":
+        """The groups of all data files. Raises TrainingDataError."""
+        from training.packs.groups import read_groups
+
+        return (group for path in self.data for group in read_groups(path))

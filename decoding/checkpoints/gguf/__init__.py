@@ -1,4 +1,0 @@
-"""Converts GGUF files into checkpoints in hub layout.
-
-Start at `convert`.
-"""

@@ -1,0 +1,167 @@
+"""What heads on torch's operators share: context, branches and the draft vocabulary.
+
+The border between the engine and heads on torch's operators: what the target has as numpy arrays becomes tensors.
+
+Rows that a drafter has computed after a sequence's committed ones: keys and values by level, and the attention mask.
+
+The draft vocabulary on torch's operators: logits, the target's noise, and the best guesses.
+
+`decoding.heads.kinds` says which tokens those are.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from decoding.engine.method import Context
+from decoding.engine.target import Array
+from decoding.engine.tensor_choice import rank
+from decoding.heads.head import Head, check_target
+from decoding.heads.kinds import draft_ids
+from decoding.heads.modules.layer import KeysValues
+from kernels.gpu.tables import fetched_pair, sent
+
+_TENSORS: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by the array's id: a tensor keeps its array
+
+
+@dataclass(frozen=True, slots=True)
+class TensorContext(Context):
+    """A context for heads on torch's operators."""
+
+    embedding: Tensor  # the target's [vocab, hidden]
+    lm_head: Tensor  # the target's [vocab, hidden]
+
+    @classmethod
+    def of(cls, context: Context) -> "TensorContext":
+        """The context, its arrays as tensors over the same memory. An array has one tensor as long as that is used."""
+        return cls(
+            context.sampler,
+            _tensor(context.embedding),
+            _tensor(context.lm_head),
+            context.recall,
+            context.identity,
+            context.cursor,
+            context.mask_tokens,
+            context.mask_pairs,
+            context.runtime,
+        )
+
+
+def to_target(head: Head, context: TensorContext) -> Head:
+    """The head, checked, on the target's device and in its type; a no-op if it is already there. Raises HeadMismatch."""
+    check_target(head, context)
+    embedding, first = context.embedding, next(head.parameters(), None)
+    if first is not None and (first.device, first.dtype) != (embedding.device, embedding.dtype):
+        with torch.no_grad():
+            head.to(embedding.device, embedding.dtype)
+    return head
+
+
+def _tensor(array: Array) -> Tensor:
+    found = array if isinstance(array, Tensor) else _TENSORS.get(id(array))
+    if found is None:
+        found = _TENSORS[id(array)] = torch.as_tensor(array)
+    return found
+
+
+class Branches:
+    """The tree of one round.
+
+    committed: each layer's keys and values of the committed rows, which every node sees. size: rows per node; the rows of a
+    node see each other.
+    """
+
+    def __init__(self, committed: Sequence[KeysValues], size: int = 1) -> None:
+        self._levels, self._size = [list(committed)], size
+        self._committed, self._device = committed[0][0].shape[1], committed[0][0].device
+        # [nodes of the last level, drafted rows]: which rows each node sees; the root sees none.
+        self._seen = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
+
+    def known(self, layer: int = 0) -> list[KeysValues]:
+        """All keys and values of a layer, in the order of `visible`."""
+        return [level[layer] for level in self._levels]
+
+    def visible(self, parents: Sequence[int]) -> Tensor:
+        """[nodes * size, committed + drafted + nodes * size]: what the next level's rows see. parents: in the last level."""
+        nodes = len(parents)
+        own = torch.eye(nodes, dtype=torch.bool, device=self._device).repeat_interleave(self._size, 1)
+        self._next = torch.cat([self._seen[sent(parents, self._device)], own], 1)
+        committed = torch.ones(nodes, self._committed, dtype=torch.bool, device=self._device)
+        return torch.cat([committed, self._next], 1).repeat_interleave(self._size, 0)
+
+    def grow(self, own: Sequence[KeysValues]) -> None:
+        """Add the next level's keys and values by layer; its nodes are those of the last call of `visible`."""
+        self._levels.append(list(own))
+        self._seen = self._next
+
+
+def no_rows(kv_heads: int, head_dim: int, like: Tensor) -> KeysValues:
+    """Keys and values of no rows."""
+    empty = like.new_empty(kv_heads, 0, head_dim)
+    return empty, empty
+
+
+def joined(*parts: KeysValues) -> KeysValues:
+    """The keys and the values of all parts, concatenated along the rows."""
+    keys, values = zip(*parts, strict=True)
+    return torch.cat(keys, 1), torch.cat(values, 1)
+
+
+def log_probabilities(scores: Tensor) -> Tensor:
+    """Log-softmax over the last dimension. NaN becomes -inf, so that a head that overflows costs speed only."""
+    return scores.log_softmax(-1).nan_to_num(nan=float("-inf"), neginf=float("-inf"))
+
+
+class DraftVocabulary:
+    """Token ids, and the LM head's rows for them.
+
+    ids: [size] ascending; None drafts the target's whole vocabulary. Tensors [..., size] have one entry per id, in that order.
+    """
+
+    def __init__(self, context: TensorContext, ids: Iterable[int] | None = None) -> None:
+        self._sampler = context.sampler
+        device = context.lm_head.device
+        whole = ids is None
+        self.ids = torch.arange(len(context.lm_head)) if ids is None else torch.tensor(sorted(set(ids)))
+        self.ids = self.ids.to(device)
+        self.rows = context.lm_head if whole else context.lm_head[self.ids]  # [size, hidden]
+
+    @classmethod
+    def for_prompt(cls, context: TensorContext, frequent: Iterable[int], prompt: Iterable[int]) -> "DraftVocabulary":
+        """The frequent tokens, the prompt's and the recall's; the whole vocabulary if `frequent` is empty."""
+        always = tuple(frequent)
+        return cls(context, draft_ids(context, always, prompt) if always else None)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[..., hidden] -> [..., size]."""
+        return states @ self.rows.T
+
+    def ranked(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """Log-probabilities [rows, size], fp32, that a token will be the target's choice at `positions` [rows].
+
+        At T > 0 the target's choice is an argmax over logits / T + keyed noise, and the noise is known: only the target's
+        logits are uncertain. If their error follows a Gumbel distribution, the softmax of the noisy guesses is exact.
+        """
+        return log_probabilities(self.noisy(logits, positions))
+
+    def noisy(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """`ranked` before normalisation; linear in the logits, with the factor `sharpness`."""
+        return rank(self._sampler, logits, positions[:, None], self.ids)
+
+    @property
+    def sharpness(self) -> float:
+        """1 / T; 1 at T = 0."""
+        return 1.0 / (self._sampler.temperature or 1.0)
+
+    def best(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The best `count` per row, best first: token ids and scores, each [rows, count], on the processor."""
+        top = scores.topk(min(count, scores.shape[-1]), dim=-1)
+        return fetched_pair(self.ids[top.indices], top.values)
+
+    def guesses(self, states: Tensor, position: int, count: int, step: int = 1) -> tuple[Tensor, Tensor]:
+        """`best` for states [rows, hidden], of which row i guesses `position + i * step`, with log-probabilities."""
+        positions = position + step * torch.arange(len(states), device=states.device)
+        return self.best(self.ranked(self.logits(states), positions), count)

@@ -1,0 +1,220 @@
+"""Methods with a block head: DFlash, DDTree, JetSpec, Domino and our path tree.
+
+What the methods with a block head share: the head's context, and one pass per round.
+
+They differ in how the pass's guesses become a draft: `decoding.methods.blocks.{dflash, ddtree, jetspec, domino,
+path_tree}`.
+
+DFlash (arXiv 2602.06036): one pass of a bidirectional block head guesses a chain.
+
+DDTree (arXiv 2604.12989): the most probable prefixes under the marginals of DFlash's head, best first.
+
+JetSpec (arXiv 2606.18394): one pass of a causal block head, and a tree that is built best first within a budget.
+
+Guesses of a Domino head that depend on the path before them, as `domino` and `path_tree` use them.
+
+Domino (arXiv 2605.29707): a block head's chain, each guess corrected by the guesses before it.
+
+Our own method: a tree in which every path has its own guesses.
+
+DDTree and JetSpec hang the same guesses under every node of a depth, because one pass of the head gives one distribution per
+depth. Here Domino's causal correction, a GRU and a low-rank factor, is applied along every branch, so that what follows
+depends on the branch; the block head still runs once.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from decoding.engine.constraint import ConstraintCursor
+from decoding.engine.draft import Draft
+from decoding.engine.method import Context, Method
+from decoding.engine.target import Array, Scores
+from decoding.engine.verify import Verdict
+from decoding.heads.head import Head, HeadUnavailable, find_head
+from decoding.heads.modules.block import BlockHead, DominoHead
+from decoding.methods.head_runtimes import (
+    BlockPass,
+    BlockRuntime,
+    PathRuntime,
+    States,
+    block_runtime,
+    committed_hidden,
+    path_runtime,
+)
+from decoding.methods.trees import (
+    LEAST,
+    Bounds,
+    Frontier,
+    Guesses,
+    Level,
+    beam,
+    best_first,
+    chain,
+    fanned_out,
+    levels,
+    offered,
+)
+
+
+class BlockMethod(Method):
+    """Drafts for one sequence with a block head.
+
+    head: a folder, or "auto" for the shipped one. block_size: 0 takes the head's own. A head that is not
+    causal, and so guesses its block as a whole, was trained on blocks of that size only.
+    """
+
+    kind: ClassVar[str]
+    head_type: ClassVar[type[BlockHead]] = BlockHead
+    _head: BlockHead
+    _drafter: BlockRuntime
+
+    def __init__(self, head: Head | str = "auto", block_size: int = 0) -> None:
+        if block_size < 0 or block_size == 1:
+            raise ValueError(f"block_size must be 0 (the head's own) or 2 and more, not {block_size}")
+        found = find_head(self.kind, head)
+        if not isinstance(found, self.head_type):
+            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        self._head, self.taps = found, found.config.taps
+        self._masks = (block_size or found.size("block_size")) - 1
+        self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
+
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self._drafter, self._cursor, self._pass = self.runtime(context, prompt), context.cursor, None
+        if hidden is not None:
+            self._drafter.append(hidden[self._drafter.count :])
+
+    def runtime(self, context: Context, prompt: Sequence[int]) -> BlockRuntime:
+        """What computes the head for one text."""
+        return block_runtime(self._head, context, prompt)
+
+    def head_pass(self, tokens: Sequence[int], room: int) -> BlockPass | None:
+        self._pass = BlockPass(self._drafter, tokens[self._drafter.count :], self._masks) if room > 0 else None
+        return self._pass
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        if (own := self._pass or self.head_pass(tokens, room)) is None:
+            return Draft()
+        self._pass = None
+        return self.draft(own.states()[:room], tokens, self._cursor())
+
+    @abstractmethod
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        """A draft from the states [depth, hidden] of the positions after `tokens`; `cursor`: the constraint's after them."""
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self._pass = None
+        self._drafter.append(committed_hidden(draft, scores, verdict))
+
+    def levels(self, states: States, tokens: Sequence[int], count: int) -> list[Level]:
+        """The best `count` guesses for each position, independent of the other positions."""
+        return levels(self._drafter.best(states, len(tokens), count))
+
+
+class DFlash(BlockMethod):
+    """The best token of every position."""
+
+    kind: ClassVar[str] = "dflash"
+
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return chain(self.levels(states, tokens, offered(1, cursor)), cursor)
+
+
+class DDTree(BlockMethod):
+    """budget, least: see `Bounds`. head, block_size: see `BlockMethod`."""
+
+    kind: ClassVar[str] = "dflash"
+
+    def __init__(self, head: Head | str = "auto", block_size: int = 0, budget: int = 24, least: float = LEAST) -> None:
+        super().__init__(head, block_size)
+        self._bounds = Bounds(budget, least)
+
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return best_first(self.levels(states, tokens, offered(self._bounds.budget, cursor)), self._bounds, cursor)
+
+
+class JetSpec(BlockMethod):
+    """budget, least: see `Bounds`. width: children of a node that has any.
+
+    A node gets all its children at once when it is the best node so far, as in the released tree builder. head, block_size:
+    see `BlockMethod`; a causal head may guess beyond the block size that it was trained on.
+    """
+
+    kind: ClassVar[str] = "jetspec"
+
+    def __init__(
+        self, head: Head | str = "auto", block_size: int = 0, budget: int = 24, width: int = 3, least: float = LEAST
+    ) -> None:
+        super().__init__(head, block_size)
+        if width < 1:
+            raise ValueError(f"width must be 1 or more, not {width}")
+        self._bounds, self._width = Bounds(budget, least), width
+
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        levels = self.levels(states, tokens, offered(self._width, cursor))
+        return fanned_out(levels, self._width, self._bounds, cursor)
+
+
+class PathMethod(BlockMethod):
+    """A block method whose guesses are corrected along every path."""
+
+    head_type: ClassVar[type[BlockHead]] = DominoHead
+    _head: DominoHead
+    _drafter: PathRuntime
+
+    def runtime(self, context: Context, prompt: Sequence[int]) -> PathRuntime:
+        return path_runtime(self._head, context, prompt)
+
+    def grown(
+        self,
+        states: States,
+        tokens: Sequence[int],
+        cursor: ConstraintCursor | None,
+        width: int,
+        children: int,
+        bounds: Bounds,
+    ) -> Draft:
+        """The tree of a beam search of this width, with `children` per node, from the tokens that `cursor` allows."""
+        below = self._drafter.expansion(states, tokens, offered(children, cursor))
+
+        def expand(frontier: Frontier) -> Guesses:
+            return below(frontier.depth, frontier.tokens, frontier.rows)
+
+        return beam(expand, width, len(states), bounds, children, cursor)
+
+
+class Domino(PathMethod):
+    """The best token of every position, given the best tokens before it."""
+
+    kind: ClassVar[str] = "domino"
+
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        if (chain := self._drafter.chain(states, tokens, cursor)) is not None:
+            return Draft.chain(chain)
+        return self.grown(states, tokens, cursor, width=1, children=1, bounds=Bounds(len(states)))
+
+
+class PathTree(PathMethod):
+    """budget, least: see `Bounds`. width: nodes expanded per depth. children: guesses below each.
+
+    head, block_size: see `BlockMethod`. Any head of Domino's kind works.
+    """
+
+    kind: ClassVar[str] = "path_tree"
+
+    def __init__(
+        self,
+        head: Head | str = "auto",
+        block_size: int = 0,
+        budget: int = 24,
+        width: int = 6,
+        children: int = 4,
+        least: float = LEAST,
+    ) -> None:
+        super().__init__(head, block_size)
+        if min(width, children) < 1:
+            raise ValueError(f"width and children must be 1 or more, not {width} and {children}")
+        self._bounds, self._width, self._children = Bounds(budget, least), width, children
+
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return self.grown(states, tokens, cursor, self._width, self._children, self._bounds)

@@ -1,4 +1,0 @@
-"""Methods whose head fills a whole block of tokens in one pass.
-
-Start at `block_method`.
-"""

@@ -1,0 +1,321 @@
+"""Methods with a drafter: draft model, EAGLE-3, Falcon, Medusa.
+
+Medusa (arXiv 2401.10774): guesses for several positions at once from the last hidden state, without a pass of a drafter.
+
+The released code verifies one fixed tree of 63 nodes; here each round's tree holds the `budget` most probable paths of that
+round, so no fixed tree of that size is more probable. Typical acceptance is left out: it is not lossless.
+
+Draft-model speculation (arXiv 2211.17192, 2302.01318): a smaller language model with the same tokenizer drafts a chain.
+
+It ranks its guesses with the target's own keyed noise, so that at T > 0 two equal models write the same chain. A guess is
+accepted if it equals the target's choice, as for every method here; there is no rejection sampling.
+
+EAGLE-3 (arXiv 2503.01840) with EAGLE-2's dynamic tree: the drafter runs once per level, on its own states.
+
+Its keys and values are kept for committed tokens alone, computed from the target's own states; those of drafted tokens are
+dropped after the round.
+
+Falcon (arXiv 2412.12639): a drafter that computes k levels of the tree per pass.
+
+The released code uses fixed trees of 106 to 168 nodes; here the tree holds the `budget` most probable paths that a beam search
+over whole glances finds. The released code also runs k - 1 committed tokens through the target again to get their features;
+here the features of all committed tokens are kept.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import exp
+from pathlib import Path
+from typing import ClassVar
+
+from decoding.engine.constraint import ConstraintCursor
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.method import Context, Method
+from decoding.engine.target import Array, Scores
+from decoding.engine.verify import Verdict
+from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, find_head
+from decoding.heads.modules.drafters import Eagle3Head, FalconHead, MedusaHead, SmallLm
+from decoding.methods.head_runtimes import (
+    Reader,
+    States,
+    committed_hidden,
+    eagle3_runtime,
+    falcon_runtime,
+    medusa_runtime,
+    reader,
+)
+from decoding.methods.trees import (
+    LEAST,
+    Bounds,
+    Frontier,
+    Guesses,
+    Level,
+    admitted,
+    beam,
+    best_first,
+    budgeted,
+    levels,
+    offered,
+)
+
+
+class Medusa(Method):
+    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses per position."""
+
+    kind: ClassVar[str] = "medusa"
+
+    def __init__(self, head: Head | str = "auto", budget: int = 16, top_k: int = 10, least: float = LEAST) -> None:
+        found = find_head(self.kind, head)
+        if not isinstance(found, MedusaHead):
+            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        if top_k < 1:
+            raise ValueError(f"top_k must be 1 or more, not {top_k}")
+        self._head, self._bounds, self._top_k = found, Bounds(budget, least), top_k
+        self.taps = found.config.taps
+
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self._drafter, self._cursor = medusa_runtime(self._head, context, prompt), context.cursor
+        self._seen = 0  # tokens whose states were read
+        self._last: Array | None = None  # state [hidden] of the last of them
+        if hidden is not None:
+            self._read(hidden)
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        late = len(tokens) - 1 - self._seen  # forced tokens, which the target has not read yet
+        heads = range(late, min(late + room, self._head.size("heads")))
+        if self._last is None or not heads:
+            return Draft()
+        cursor = self._cursor()
+        guesses = self._drafter.best(self._last, heads, len(tokens), offered(self._top_k, cursor))
+        return best_first(levels(guesses), self._bounds, cursor)
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self._read(committed_hidden(draft, scores, verdict))
+
+    def _read(self, hidden: Array) -> None:
+        """Take in the states [new, taps, hidden] of the next tokens."""
+        if len(hidden):
+            self._seen, self._last = self._seen + len(hidden), hidden[-1, -1]
+
+
+class DraftModel(Method):
+    """head: "auto" for the shipped drafter, or a folder: one that `sqlagent train head` wrote, or any small model's checkpoint.
+
+    draft_tokens: maximum length of a chain. threshold: drafting stops after a guess that is less probable than this. The
+    implementation released in transformers uses 20 and 0.4.
+    """
+
+    kind: ClassVar[str] = "draft_model"
+
+    def __init__(self, head: Head | str = "auto", draft_tokens: int = 6, threshold: float = 0.3) -> None:
+        if draft_tokens < 1 or not 0.0 <= threshold <= 1.0:
+            raise ValueError("draft_tokens must be 1 or more, and threshold lie between 0 and 1")
+        self._draft_tokens, self._threshold = draft_tokens, threshold
+        checkpoint = isinstance(head, str) and head != "auto" and _is_checkpoint(Path(head).expanduser())
+        self._source = Path(str(head)).expanduser() if checkpoint else self._small_lm(head)
+
+    def _small_lm(self, head: Head | str) -> SmallLm:
+        found = find_head(self.kind, head)
+        if not isinstance(found, SmallLm):
+            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        return found
+
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self._reader, self._cursor = reader(self._source, context, prompt), context.cursor
+        _check_vocabulary(self._reader, context)
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        guesses: list[int] = []
+        state, unread = self._reader.read(tokens[self._reader.kept :], keep=True), 0
+        cursor, most = self._cursor(), min(room, self._draft_tokens)
+        while len(guesses) < most:
+            forced = cursor is not None and cursor.run
+            if unread and not forced:
+                state, unread = self._reader.read(guesses[-unread:], keep=False), 0
+            # a forced token needs no guess
+            level = Level((), ()) if forced else self._level(state, len(tokens) + len(guesses), offered(1, cursor))
+            token, score = next(admitted(level, cursor), (None, 0.0))
+            if token is None:
+                break
+            guesses.append(token)
+            unread += 1
+            cursor = cursor and cursor.after(token)
+            if exp(score) < self._threshold:
+                break
+        return Draft.chain(guesses)
+
+    def _level(self, state: States, position: int, count: int) -> Level:
+        """The best `count` guesses for `position` from the state before it."""
+        return levels(self._reader.best(state, position, count))[0]
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """Nothing to learn: it reads only the text."""
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether a folder holds a language model rather than a head."""
+    return (folder / "config.json").exists() and not (folder / "head.safetensors").exists()
+
+
+def _check_vocabulary(drafter: Reader, context: Context) -> None:
+    """Raise HeadMismatch if the drafter lacks tokens. Models of one family pad their matrices differently, but agree on what
+    every token means.
+    """
+    mine, theirs = drafter.vocab_size, len(context.lm_head)
+    if mine < theirs:
+        raise HeadMismatch(
+            f"the draft model has {mine} tokens and the model {theirs}: choose one with the same tokenizer"
+        )
+
+
+class Eagle3(Method):
+    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. width: nodes expanded per level.
+
+    depth: levels at most. The released code uses 59 nodes, width 10 and depth 8, for much slower models.
+    """
+
+    kind: ClassVar[str] = "eagle3"
+
+    def __init__(
+        self, head: Head | str = "auto", budget: int = 16, width: int = 4, depth: int = 6, least: float = LEAST
+    ) -> None:
+        found = find_head(self.kind, head)
+        if not isinstance(found, Eagle3Head):
+            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        if min(width, depth) < 1:
+            raise ValueError(f"width and depth must be 1 or more, not {width} and {depth}")
+        self._head, self._bounds, self._width, self._depth = found, Bounds(budget, least), width, depth
+        self.taps = found.config.taps
+
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self._drafter, self._cursor = eagle3_runtime(self._head, context, prompt), context.cursor
+        if hidden is not None:
+            self._drafter.read(hidden)
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        drafter = self._drafter
+        drafter.pair(tokens)
+        if not drafter.pairs or room < 1:
+            return Draft()
+        cursor, state = self._cursor(), drafter.root()
+        for position in range(drafter.pairs + 1, len(tokens)):  # forced tokens, which the target has not read yet
+            state = drafter.grow([tokens[position]], state, [0], position)
+        states = [state]
+
+        def expand(frontier: Frontier) -> Guesses:
+            position = len(tokens) - 1 + frontier.depth
+            if frontier.depth:
+                states.append(drafter.grow(frontier.tokens, states[-1], frontier.rows, position))
+            return drafter.best(states[-1], position + 1, offered(self._width, cursor))
+
+        return beam(expand, self._width, min(self._depth, room), self._bounds, self._width, cursor)
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self._drafter.read(committed_hidden(draft, scores, verdict))
+
+
+class Falcon(Method):
+    """head: a folder, or "auto" for the shipped one; its k is the number of tokens of a glance. budget, least: see `Bounds`.
+    width: paths that the next pass continues. passes: passes of the drafter, so paths have at most k * passes tokens. top_k:
+    guesses per position.
+    """
+
+    kind: ClassVar[str] = "falcon"
+
+    def __init__(
+        self,
+        head: Head | str = "auto",
+        budget: int = 16,
+        width: int = 3,
+        passes: int = 3,
+        top_k: int = 4,
+        least: float = LEAST,
+    ) -> None:
+        found = find_head(self.kind, head)
+        if not isinstance(found, FalconHead):
+            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        if min(width, passes, top_k) < 1:
+            raise ValueError("width, passes and top_k must be 1 or more")
+        self._head, self._bounds = found, Bounds(budget, least)
+        self._width, self._passes, self._top_k = width, passes, top_k
+        self.taps = found.config.taps
+
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self._drafter, self._cursor = falcon_runtime(self._head, context, prompt), context.cursor
+        if hidden is not None:
+            self._drafter.read(hidden[:, -1])
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        k, drafter = self._head.k, self._drafter
+        drafter.pair(tokens)
+        if drafter.pairs < k or room < 1:
+            return Draft()
+        cursor = self._cursor()
+        paths, count = _Paths(tokens, room, self._bounds, self._top_k), offered(self._top_k, cursor)
+        line, glances = drafter.root(), [_Glance(0.0, cursor)]
+        first = drafter.pairs - k + 1  # position of the first token of the glance
+        late = len(tokens) - 1 - drafter.pairs  # forced tokens, which the target has not read yet
+        for _ in range(self._passes + -(-late // k)):
+            features = drafter.glance(line, [glance.row for glance in glances], first)
+            first += k
+            ends = [
+                replace(end, row=row)
+                for row, glance in enumerate(glances)
+                for end in paths.grow(glance, first, levels(drafter.best(features[row], first, count)))
+            ]
+            glances = heapq.nlargest(self._width, ends, key=lambda glance: glance.score)
+            if not glances:
+                break
+            line = drafter.following(line, features, *zip(*((each.row, each.tokens) for each in glances), strict=True))
+        return paths.draft()
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self._drafter.read(committed_hidden(draft, scores, verdict)[:, -1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Glance:
+    """A path to be continued. cursor: in its constraint; row: its parent's; node: its last one; tokens: its last k."""
+
+    score: float
+    cursor: ConstraintCursor | None
+    row: int = 0
+    node: int = ROOT
+    tokens: tuple[int, ...] = ()
+
+
+class _Paths:
+    """The tree of one round under construction. At positions that are text already, every path has the text's token."""
+
+    def __init__(self, text: Sequence[int], room: int, bounds: Bounds, most: int) -> None:
+        self._text, self._end, self._bounds, self._most = text, len(text) + room, bounds, most
+        self._tokens: list[int] = []
+        self._parents: list[int] = []
+        self._scores: list[float] = []
+
+    def grow(self, glance: _Glance, first: int, levels: Sequence[Level]) -> list[_Glance]:
+        """Add the best paths over the levels after a glance, from position `first` on; returns those that reach the last."""
+        paths = [replace(glance, tokens=())]
+        for position, level in enumerate(levels, first):
+            if position >= self._end:
+                return []
+            if position < len(self._text):
+                paths = [replace(path, tokens=(*path.tokens, self._text[position])) for path in paths]
+                continue
+            paths = [each for path in paths for each in self._children(path, level)]
+            best = heapq.nlargest(self._bounds.budget, paths, key=lambda path: path.score)
+            paths = [replace(path, cursor=path.cursor and path.cursor.after(path.tokens[-1])) for path in best]
+        return paths
+
+    def draft(self) -> Draft:
+        return budgeted(self._tokens, self._parents, self._scores, self._bounds.budget)
+
+    def _children(self, path: _Glance, level: Level) -> Iterator[_Glance]:
+        """Add a path's children. They keep the path's cursor, because few of them are continued."""
+        for token, score in islice(admitted(level, path.cursor, self._bounds.floor - path.score), self._most):
+            self._tokens.append(token)
+            self._parents.append(path.node)
+            self._scores.append(path.score + score)
+            yield replace(path, score=self._scores[-1], node=len(self._tokens) - 1, tokens=(*path.tokens, token))

@@ -1,0 +1,409 @@
+"""What methods ask of a head, and who answers.
+
+Selects a round's tapped hidden states of the tokens that became text, in order.
+
+What methods ask of a head, and who answers: our kernels where the target runs on them, torch's operators elsewhere.
+
+States and features are opaque to a method: it selects rows of them and hands them back. Tokens and log-probabilities come as
+tables with a row for each state, best first.
+
+A trained head as a proposer of guesses along any path, for trees that other proposers grow with it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from decoding.engine.constraint import ConstraintCursor
+from decoding.engine.draft import Draft
+from decoding.engine.method import Context
+from decoding.engine.target import AnyTarget, Array, Scores
+from decoding.engine.verify import Verdict
+from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, check_target, find_head
+from decoding.heads.modules.block import DominoHead
+from decoding.methods.expected_tree import Reached
+from decoding.methods.planned import DRAFT_STEPS
+from decoding.methods.trees import Guesses, Level, levels
+
+if TYPE_CHECKING:
+    from decoding.checkpoints.identity import TargetIdentity
+    from decoding.heads.modules.drafters import SmallLm
+    from decoding.heads.on_kernels.weights import HeadWeights
+    from decoding.heads.on_torch.context import TensorContext
+
+
+def committed_hidden(draft: Draft, scores: Scores, verdict: Verdict) -> Array:
+    """States [new, taps, hidden] of the round's pending tokens and accepted nodes: every committed token but the bonus.
+
+    Call it from `Method.observe`, with its arguments. Over a whole text, it returns each token's states exactly once.
+    """
+    if scores.hidden is None:
+        raise ValueError("nothing was tapped: the method declares no taps")
+    pending = len(scores.hidden) - len(draft)
+    path = list(verdict.path)
+    if path == list(range(len(path))):
+        rows: Array = scores.hidden[: pending + len(path)]
+    else:
+        rows = scores.hidden[[*range(pending), *(pending + node for node in path)]]
+    return rows
+
+
+States = Any
+"""An array or a tensor, as the runtime likes it."""
+
+
+class BlockRuntime(Protocol):
+    """A block head over one text. head: the same object for all texts; count: tokens whose hidden states it has, or what it
+    computes of them: at first those that another text with the same beginning has left in `Context.draft_caches`.
+    """
+
+    @property
+    def head(self) -> object: ...
+
+    @property
+    def count(self) -> int: ...
+
+    def append(self, hidden: Array) -> None:
+        """The tapped states [new, taps, hidden] of the next tokens, which the next pass takes in."""
+
+    def states(self, known: Sequence[int], masks: int) -> States:
+        """States [guesses, hidden] of the positions after `known`, the tokens from position `count` on."""
+
+    def together(self, blocks: Sequence[tuple[Any, Sequence[int], int]]) -> list[States]:
+        """`states` of several texts with the same head, in one pass: their runtimes, `known` and `masks`."""
+
+    def best(self, states: States, position: int, count: int) -> Guesses:
+        """The best `count` tokens for each state; the first of them guesses `position`."""
+
+
+class PathRuntime(BlockRuntime, Protocol):
+    """A Domino head over one text."""
+
+    def chain(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> list[int] | None:
+        """The best chain after `tokens` that `cursor` allows, where there is a faster way to it than `expansion`."""
+
+    def expansion(
+        self, states: States, tokens: Sequence[int], count: int
+    ) -> Callable[[int, Sequence[int], Sequence[int]], Guesses]:
+        """A function that gives the best `count` tokens below each node of a `Frontier`: depth, tokens, rows."""
+
+
+@dataclass(slots=True)
+class BlockPass:
+    """A text's part in a block head's next pass: a `decoding.engine.method.HeadPass`. masks: of the block."""
+
+    runtime: BlockRuntime
+    known: Sequence[int]
+    masks: int
+    computed: States | None = None
+
+    @property
+    def key(self) -> object:
+        return self.runtime.head
+
+    def run(self, passes: "Sequence[BlockPass]") -> None:
+        blocks = [(each.runtime, each.known, each.masks) for each in passes]
+        for each, states in zip(passes, self.runtime.together(blocks), strict=True):
+            each.computed = states
+
+    def states(self) -> States:
+        """See `BlockRuntime.states`."""
+        if self.computed is None:
+            self.run([self])
+        return self.computed
+
+
+class MedusaRuntime(Protocol):
+    """Medusa's heads over one text."""
+
+    def best(self, state: Array, heads: range, position: int, count: int) -> Guesses:
+        """The best `count` tokens of some heads after a tapped state [hidden]; the first of them guesses `position`."""
+
+
+class Eagle3Runtime(Protocol):
+    """EAGLE-3's drafter over one text. pairs: of a token and the feature of the token before it, which it has."""
+
+    @property
+    def pairs(self) -> int: ...
+
+    def read(self, hidden: Array) -> None:
+        """Take in the tapped states [new, taps, hidden] of the next tokens."""
+
+    def pair(self, tokens: Sequence[int]) -> None:
+        """Feed each new feature, paired with the token after it, once."""
+
+    def root(self) -> States:
+        """Begin a round's tree: the state [1, hidden] after all pairs."""
+
+    def grow(self, tokens: Sequence[int], states: States, parents: Sequence[int], position: int) -> States:
+        """The states of tokens at `position`; parents: each one's in `states`, which are the last that were computed."""
+
+    def best(self, states: States, position: int, count: int) -> Guesses:
+        """The best `count` tokens for `position` after each state."""
+
+
+class FalconRuntime(Protocol):
+    """Falcon's drafter over one text. pairs: of a token and the feature of the token before it, which it has."""
+
+    @property
+    def pairs(self) -> int: ...
+
+    def read(self, features: Array) -> None:
+        """Take in the features [new, hidden] of the next tokens."""
+
+    def pair(self, tokens: Sequence[int]) -> None:
+        """Feed each new feature, paired with the token after it, once."""
+
+    def root(self) -> States:
+        """Begin a round's tree: the line [1, ...] of the last k pairs and of as many before them as the LSTM reads."""
+
+    def glance(self, line: States, parents: Sequence[int], first: int) -> States:
+        """Features [lines, k, hidden] of the positions after the last k pairs of each line, which stand from `first` on.
+
+        parents: of the lines, in the previous level.
+        """
+
+    def following(self, line: States, features: States, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> States:
+        """The lines of paths that go on from `rows` of these lines, with `tokens` [paths, k] guessed from their features."""
+
+    def best(self, features: States, position: int, count: int) -> Guesses:
+        """The best `count` tokens for each of the features [k, hidden]; the first of them guesses `position`."""
+
+
+class Reader(Protocol):
+    """A small language model over one text. Rows of guesses come after those that are kept, and are overwritten.
+
+    kept: tokens of the text that were read.
+    """
+
+    @property
+    def kept(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def read(self, tokens: Sequence[int], keep: bool) -> States:
+        """The normed state [1, hidden] after `tokens`, which follow what was read before; keep: whether they are text."""
+
+    def best(self, state: States, position: int, count: int) -> Guesses:
+        """The best `count` tokens for `position` after the state."""
+
+
+def block_runtime(head: Any, context: Context, prompt: Sequence[int]) -> BlockRuntime:
+    """Raises HeadMismatch, as all of these do."""
+    if (weights := _packed(head, context)) is not None:
+        from decoding.heads.on_kernels.block import KernelBlock
+
+        return KernelBlock(weights, context, head.config.frequent, prompt)
+    from decoding.heads.on_torch.block import TorchBlock
+
+    return TorchBlock(head, _tensors(head, context), prompt)
+
+
+def path_runtime(head: Any, context: Context, prompt: Sequence[int]) -> PathRuntime:
+    if (weights := _packed(head, context)) is not None:
+        from decoding.heads.on_kernels.block import KernelPaths
+
+        return KernelPaths(weights, context, head.config.frequent, prompt)
+    from decoding.heads.on_torch.block import TorchPaths
+
+    return TorchPaths(head, _tensors(head, context), prompt)
+
+
+def medusa_runtime(head: Any, context: Context, prompt: Sequence[int]) -> MedusaRuntime:
+    if (weights := _packed(head, context)) is not None:
+        from decoding.heads.on_kernels.drafters import KernelMedusa
+
+        return KernelMedusa(weights, context, head.config.frequent, prompt)
+    from decoding.heads.on_torch.drafters import TorchMedusa
+
+    return TorchMedusa(head, _tensors(head, context), prompt)
+
+
+def eagle3_runtime(head: Any, context: Context, prompt: Sequence[int]) -> Eagle3Runtime:
+    if (weights := _packed(head, context)) is not None:
+        from decoding.heads.on_kernels.drafters import KernelEagle3
+
+        return KernelEagle3(weights, context, head.config.frequent, prompt)
+    from decoding.heads.on_torch.drafters import TorchEagle3
+
+    return TorchEagle3(head, _tensors(head, context), prompt)
+
+
+def falcon_runtime(head: Any, context: Context, prompt: Sequence[int]) -> FalconRuntime:
+    if (weights := _packed(head, context)) is not None:
+        from decoding.heads.on_kernels.drafters import KernelFalcon
+
+        return KernelFalcon(weights, context, head.config.frequent, prompt)
+    from decoding.heads.on_torch.drafters import TorchFalcon
+
+    return TorchFalcon(head, _tensors(head, context), prompt)
+
+
+def reader(source: "SmallLm | Path", context: Context, prompt: Sequence[int]) -> Reader:
+    """source: the head, or the folder of a checkpoint. Raises ModelUnavailable, UnsupportedModel, too."""
+    if _runs_kernels(context):
+        from decoding.heads.on_kernels.drafters import KernelReader
+
+        if isinstance(source, Head):
+            check_target(source, context)
+        return KernelReader(source, context, prompt)
+    from decoding.heads.on_torch.context import TensorContext, to_target
+    from decoding.heads.on_torch.drafters import TorchReader
+
+    tensors = TensorContext.of(context)
+    if isinstance(source, Head):
+        to_target(source, tensors)
+    return TorchReader(source, tensors, prompt)
+
+
+def _runs_kernels(context: Context) -> bool:
+    return context.runtime == "kernels"
+
+
+def _packed(head: Head, context: Context) -> "HeadWeights | None":
+    """The head's weights for our kernels; None where the target runs on others, or there are no kernels for its kind."""
+    if not _runs_kernels(context):
+        return None
+    from decoding.heads.on_kernels.packing import is_packable, packed_head
+
+    if not is_packable(head):
+        return None
+    check_target(head, context)
+    return packed_head(head)
+
+
+def _tensors(head: Head, context: Context) -> "TensorContext":
+    from decoding.heads.on_torch.context import TensorContext, to_target
+
+    tensors = TensorContext.of(context)
+    to_target(head, tensors)
+    return tensors
+
+
+WITH_HEAD = (3.5, 3.6, 4.2, 4.6, 4.4, 5.0, 5.6, 5.9, 6.4)
+WITHOUT_HEAD = (2.0, 2.9, 2.9, 3.6, 3.3, 3.6, 4.9, 5.4, 6.4)
+"""Priors of what a round commits where the head drafts and where it does not, by the length of the longest match of a copy.
+
+Without a match the first is not what was measured where texts are foretold, but closer to what it is where none are.
+"""
+
+ROUND_STEPS = 1.45
+"""Prior of what a round without the head takes, in plain steps. One with it takes its draft's time longer."""
+
+TRIED = 16
+"""After so many rounds of the one way, with the head or without, the other is tried, so that both remain known."""
+
+
+def optional_head(kind: str, head: Head | str) -> "HeadGuesses | None":
+    """The head of a method that can do without: a folder, "none", or "auto" for the shipped one of `kind` if there is one.
+
+    Raises HeadUnavailable, ModelUnavailable.
+    """
+    if head == "none":
+        return None
+    try:
+        return HeadGuesses(find_head(kind, head), is_wanted=head != "auto")
+    except HeadUnavailable:
+        if head == "auto":
+            return None
+        raise
+
+
+class HeadGuesses:
+    """One text's guesses by a head of Domino's kind, whose guesses depend on the path before them.
+
+    is_wanted: by name, so that a target which it does not fit is an error. Raises HeadUnavailable for another kind.
+    """
+
+    def __init__(self, head: Head, is_wanted: bool = True) -> None:
+        if not isinstance(head, DominoHead):
+            raise HeadUnavailable(
+                f"a tree of guesses along paths needs a head of Domino's kind, not {head.config.kind}"
+            )
+        self.head, self.taps, self._is_wanted = head, head.config.taps, is_wanted
+
+    def suits(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> bool:
+        """Whether to draft with it for this target: always if it is wanted, else if it was trained on it."""
+        if self._is_wanted:
+            return True
+        try:
+            self.head.check_fits(target.embedding)
+        except HeadMismatch:
+            return False
+        return not (identity and self.head.identity and self.head.identity.difference(identity()))
+
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context, draft_steps: float = 0.0) -> None:
+        """Start a text. draft_steps: what its draft takes, in plain steps; 0: that is learned while decoding.
+
+        Raises HeadMismatch where the head does not fit the context's target.
+        """
+        check_target(self.head, context)
+        self._context, self._prompt, self._depths = context, prompt, 0
+        self._drafter: PathRuntime | None = None  # made, and given the states, where a round drafts with the head
+        self._with = context.experience.means("tokens with a head", WITH_HEAD)
+        self._without = context.experience.means("tokens without a head", WITHOUT_HEAD)
+        self._steps = context.experience.means(
+            "plain steps of a round", (ROUND_STEPS, ROUND_STEPS + (draft_steps or DRAFT_STEPS))
+        )
+        self._learns = not draft_steps
+        self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
+        self._is_ready = False  # the first round has no states, and says nothing of rounds without the head
+        self._unread = [] if hidden is None else [hidden]
+
+    @property
+    def drafted(self) -> bool:
+        """Whether it has guesses for this round."""
+        return self._depths > 0
+
+    def pays(self, agreed: int, rate: float) -> bool:
+        """Whether a round with its draft is expected to commit more, beyond what one without does, than its time would bring.
+
+        agreed: the length of the longest match of a copy. rate: tokens that are committed in the time of a plain step.
+        """
+        longer = max(self._steps[1] - self._steps[0], 0.0)
+        is_better = self._with[agreed] - self._without[agreed] > rate * longer
+        used, other = (self._with, self._without) if is_better else (self._without, self._with)
+        is_tried = self._learns and used.seen(agreed) > TRIED * (1.0 + other.seen(agreed))
+        return is_better != is_tried
+
+    def count(self, agreed: int, tokens: int, steps: float) -> None:
+        """Count what a round committed, and what it took, in plain steps."""
+        if self._is_ready:
+            (self._with if self.drafted else self._without).saw(agreed, tokens)
+            self._steps.saw(self.drafted, steps)
+
+    def head_pass(self, tokens: Sequence[int]) -> BlockPass:
+        """What `draft` computes of the head after `tokens`."""
+        drafter = self._ready()
+        self._pass = BlockPass(drafter, tokens[drafter.count :], self.head.size("block_size") - 1)
+        return self._pass
+
+    def draft(self, tokens: Sequence[int], count: int) -> None:
+        """Run the head's one pass after `tokens`, if it has not run. count: guesses for each node."""
+        states, self._pass = (self._pass or self.head_pass(tokens)).states(), None
+        self._expand, self._depths = self._ready().expansion(states, tokens, count), len(states)
+
+    def _ready(self) -> PathRuntime:
+        """The runtime, with all states of the text."""
+        if self._drafter is None:
+            self._drafter = path_runtime(self.head, self._context, self._prompt)
+            self._unread[:1] = [states[self._drafter.count :] for states in self._unread[:1]]
+        for hidden in self._unread:
+            self._drafter.append(hidden)
+        self._unread = []
+        return self._drafter
+
+    def levels(self, nodes: Sequence[Reached]) -> Sequence[Level | None]:
+        """The guesses after each node of a level; levels are asked for one after the other, from the root on."""
+        depth = len(nodes[0].path)
+        if depth >= self._depths:
+            return [None] * len(nodes)
+        tokens = tuple(node.path[-1] for node in nodes) if depth else ()
+        return levels(self._expand(depth, tokens, tuple(node.parent for node in nodes)))
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """Keep the states of what was committed."""
+        self._unread.append(committed_hidden(draft, scores, verdict))
+        self._depths, self._is_ready, self._pass = 0, True, None

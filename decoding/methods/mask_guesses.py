@@ -1,0 +1,208 @@
+"""Guesses from mask tokens, and the initial guesses of the Jacobi family.
+
+The initial guess of the Jacobi family, the same for decoding and for training data.
+
+What a target says at mask tokens, as guesses for the positions after the accepted path (see `mask_tokens`).
+
+In a text's first round, in which no mask was asked yet, guesses come from how the prompt ends (`Beginnings`).
+"""
+
+import random
+from collections.abc import Sequence
+from itertools import product, takewhile
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.method import Context
+from decoding.engine.sampler import Floats
+from decoding.engine.target import Scores, TextScores, TokenSet
+from decoding.engine.verify import Verdict
+from decoding.heads.kinds import draft_ids
+from decoding.methods.likely import LikelyLevels
+from decoding.methods.trees import Level, offered, tail_of
+
+FirstGuess = Literal["prompt", "mask"]
+
+
+class Guesses(Protocol):
+    def take(self, count: int) -> list[int]:
+        """The next `count` ids; none if it is negative."""
+        ...
+
+    def answered(self, guesses: Sequence[int]) -> list[int]:
+        """The guesses before the first one that would be taken anew wherever it stands."""
+        ...
+
+
+class PromptDraws:
+    """An endless, reproducible draw of token ids from a prompt (the initialisation of CLLM and of lookahead decoding)."""
+
+    def __init__(self, prompt: Sequence[int]) -> None:
+        self._prompt = prompt
+        self._random = random.Random(len(prompt))
+
+    def take(self, count: int) -> list[int]:
+        return self._random.choices(self._prompt, k=max(count, 0))
+
+    def answered(self, guesses: Sequence[int]) -> list[int]:
+        return list(guesses)
+
+
+class Masks:
+    """Mask tokens. They carry no information, whereas draws from the prompt look like text.
+
+    A model has to be trained on them, as in PARD (arXiv 2504.18583).
+    """
+
+    def __init__(self, masks: Sequence[int]) -> None:
+        self._masks = masks
+
+    def take(self, count: int) -> list[int]:
+        return list(mask_chain(self._masks, count))
+
+    def answered(self, guesses: Sequence[int]) -> list[int]:
+        """Where each depth has a mask of its own, masks go by their distance from the last guess before them."""
+        if len(self._masks) == 1:
+            return list(guesses)
+        return list(takewhile(lambda guess: guess not in self._masks, guesses))
+
+
+def masks_of(prompt: Sequence[int], known: range) -> tuple[int, ...]:
+    """Mask tokens by depth: those that the target knows (`Target.mask_tokens`), or else the prompt's last token, which comes
+    just before an answer, hardly occurs in one, and is in every vocabulary.
+    """
+    return tuple(known) or (prompt[-1],)
+
+
+def mask_chain(masks: Sequence[int], count: int) -> tuple[int, ...]:
+    """`count` masks one after another; beyond the last depth its mask is repeated."""
+    return tuple(masks[min(depth, len(masks) - 1)] for depth in range(count))
+
+
+def strided_chain(prompt: Sequence[int], known: range, positions: int, stride: int) -> tuple[int, ...]:
+    """The chain of masks that speaks for so many positions, where each speaks for `stride`. known: the target's mask tokens."""
+    return mask_chain(masks_of(prompt, known)[::stride], -(-positions // stride))
+
+
+def guessable(context: Context, prompt: Sequence[int]) -> TokenSet | None:
+    """The tokens that masks are asked about: the frequent ones, the prompt's and the recall's; None: all."""
+    if context.mask_pairs is None:
+        return None
+    return TokenSet(np.array(draft_ids(context, context.mask_pairs.ids.tolist(), prompt), np.int64))
+
+
+def text_scores(context: Context, prompt: Sequence[int], followers: bool) -> TextScores | None:
+    """What corrects what masks say, by the tokens before each; None where the target knows nothing of that. followers: whether
+    what follows what in the text counts.
+    """
+    return context.mask_pairs.in_text(prompt if followers else ()) if context.mask_pairs else None
+
+
+def first_guesses(kind: FirstGuess, prompt: Sequence[int], known: range = range(0)) -> Guesses:
+    """known: the target's mask tokens."""
+    return Masks(masks_of(prompt, known)) if kind == "mask" else PromptDraws(prompt)
+
+
+def known(kind: FirstGuess) -> FirstGuess:
+    """The kind itself, checked because it may come from a command line. Raises ValueError."""
+    if kind not in get_args(FirstGuess):
+        raise ValueError(f"first_guess must be one of: {', '.join(get_args(FirstGuess))}; not {kind!r}")
+    return kind
+
+
+def said_ahead(
+    scores: Scores, masks: Sequence[int], tokens: TokenSet | None, stride: int = 1, passed: int = 0
+) -> Floats:
+    """[positions, tokens] what a chain of masks says. stride: positions for which each speaks. passed: how many are left out,
+    from the first one.
+    """
+    if stride == 1 or not scores.ahead:
+        return scores.among(masks[passed:], tokens)
+    return scores.ahead(list(product(masks, range(stride)))[passed:], tokens)
+
+
+class ForeseenGuesses:
+    """The guesses of one text. chain: the masks that a draft may hang after a node, for at most `most` positions; each speaks
+    for `stride` of them. count: guesses of each. followers: whether what follows what in the text corrects them.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        context: Context,
+        most: int,
+        count: int,
+        followers: bool = True,
+        stride: int = 0,
+    ) -> None:
+        """stride: 0: as many positions as the target's masks can speak for."""
+        self.stride = min(stride or 1 + context.ahead, 1 + context.ahead)
+        self.chain = strided_chain(prompt, context.mask_tokens, most, self.stride)
+        self._context, self._tokens, self._count = context, guessable(context, prompt), count
+        self._levels: LikelyLevels | None = None
+        self.by_text = False  # whether a row of the text said them
+        self._first = 0  # position of the first level
+        self._taken = 0  # how many of its positions the text has passed
+        self._tail = tail_of(prompt)  # of the text
+        self._pairs = text_scores(context, prompt, followers)
+        self.begins = False  # whether the prompt's end said them
+        if self.chain and context.mask_pairs and self._tokens:
+            said = context.mask_pairs.beginning(self._tail, self._tokens.ids)
+            if said is not None:
+                self._read(said, len(prompt))
+                self.begins = True
+
+    def stand(self, tokens: Sequence[int]) -> None:
+        """The next draft follows `tokens`."""
+        self._taken, self._tail = max(len(tokens) - self._first, 0), tail_of(tokens)
+        if self._pairs:
+            self._pairs.grow(tokens)
+
+    @property
+    def ahead(self) -> int:
+        """For how many positions there are guesses."""
+        return max(len(self._levels) - self._taken, 0) if self._levels else 0
+
+    def level(self, path: tuple[int, ...]) -> Level | None:
+        """The guesses after a path."""
+        if self._levels is None or len(path) >= self.ahead:
+            return None
+        return self._levels.level(self._taken + len(path), tail_of((*self._tail, *path[-2:])))
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict, first: int, asks_text: bool = True) -> bool:
+        """Read the masks after the accepted path: those of its last node that has any, of which the text has passed some.
+        first: position of the token after the bonus. Where no mask is new, older ones still say what is ahead, or else the row
+        of the text itself, if it is to be asked. Returns whether anything was asked.
+        """
+        found, passed = self._fresh(draft, verdict.path)
+        last = verdict.path[-1] if verdict.path else ROOT
+        if found:
+            self._read(said_ahead(scores, found, self._tokens, self.stride, passed), first)
+            self.by_text = False
+            return True
+        if self.chain and scores.ahead and (self.begins or first - self._first >= len(self._levels or ())):
+            if asks_text:
+                said = scores.ahead([(last, 1 + ahead) for ahead in range(self._context.ahead)], self._tokens)
+                self._read(said, first)
+            else:
+                self._levels, self.begins = None, False
+            self.by_text = asks_text
+            return asks_text
+        return False
+
+    def _read(self, logits: Floats, first: int) -> None:
+        context, count = self._context, offered(self._count, self._context.cursor())
+        self._levels = LikelyLevels(context.sampler, logits, first, count, self._pairs, self._tokens)
+        self._first, self.begins = first, False
+
+    def _fresh(self, draft: Draft, path: Sequence[int]) -> tuple[list[int], int]:
+        """The masks of a draft that say something about what follows the token after an accepted path, and how many of their
+        positions the text has passed.
+        """
+        if draft.masks and any(token in draft.masks for token in draft.tokens):
+            for passed, node in enumerate((*path[::-1], ROOT)):
+                if self.stride * len(found := draft.below(node, self.chain)) > passed:
+                    return found, passed
+        return [], 0

@@ -1,0 +1,256 @@
+"""How many rows a forward gets: the part of a tree, and the masks beside it, that commit most for their time.
+
+Times are in plain steps: forwards of one row behind each of the text's prompts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.experience import RowCosts, default_costs
+from decoding.engine.method import Context
+from decoding.methods.expected_tree import ExpectedTree
+
+LEAST = 0.005
+"""What a row must be expected to commit even where rows cost nothing: drafting takes time as well."""
+
+MOST = 0.99
+"""The highest bar: however dear rows are, a guess that is all but certain gets one."""
+
+STEP = 1.3
+"""The ratio of the bars that are tried between the dearest and the cheapest row."""
+
+_FEW = 8  # rows of a draft among which the next forward's rows for forced tokens are
+
+DRAFT_STEPS = 0.4
+"""What a head's draft takes, as long as it is neither given nor timed."""
+
+ASKING = 0.06
+"""Prior of what asking the LM head about masks takes."""
+
+LONGEST_ASKING = 0.3
+"""What is counted of asking that took longer: the first time packs rows of the LM head."""
+
+LONGEST = 2.0
+"""What is counted of a draft that took longer: the first one loads and compiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What rows cost in one round.
+
+    prompts: behind which the text stands, each of which takes every row. pending: tokens that are fed before the draft. rate:
+    tokens that are committed in the time of a plain step.
+    """
+
+    costs: RowCosts
+    prompts: int
+    pending: int
+    rate: float
+
+    def steps(self, rows: int) -> float:
+        """Plain steps in the time of a forward with so many rows of a draft."""
+        return self.costs.at(self.rows(rows)) / self.costs.at(self.prompts)
+
+    @property
+    def row(self) -> float:
+        """What one of the first rows of a draft must commit."""
+        return self.rate * (self.steps(_FEW) - self.steps(0)) / _FEW
+
+    def rows(self, rows: int) -> int:
+        """All rows of a forward with so many of a draft."""
+        return self.prompts * (self.pending + rows)
+
+    def least(self, most: int) -> list[float]:
+        """The least that each of `most` rows must commit: the price of that row, or of a cheaper one behind it. Ascending."""
+        scale = self.rate / self.costs.at(self.prompts)
+        prices = _cheapest(self.costs, self.prompts, self.pending, most)
+        return [min(max(scale * price, LEAST), MOST) for price in prices]
+
+    def bars(self, most: int) -> list[float]:
+        """What a row may have to commit, descending: from the dearest price to the cheapest among `most` rows."""
+        scale = self.rate * self.prompts / self.costs.at(self.prompts)
+        prices = [scale * price for price in self.costs.prices(self.prompts * (self.pending + most))]
+        high, low = (min(max(price, LEAST), MOST) for price in (max(prices), min(prices)))
+        bars = [high]
+        while bars[-1] > low:
+            bars.append(max(bars[-1] / STEP, low))
+        return bars
+
+
+@lru_cache(maxsize=256)
+def _cheapest(costs: RowCosts, prompts: int, pending: int, most: int) -> tuple[float, ...]:
+    """The price of each row of a draft (see `Prices`) or of a cheaper one behind it, in forwards of one row."""
+    times = [costs.at(prompts * (pending + rows)) for rows in range(most + 1)]
+    prices = [high - low for low, high in pairwise(times)]
+    return tuple(accumulate(reversed(prices), min))[::-1]
+
+
+class RoundCosts:
+    """What the rounds of one text take and bring, as its context tells, and corrected by what rounds took before.
+
+    row_cost: of a row, if it is not 0. draft_cost: of a head's draft, if it is not 0. What is given is not corrected, and
+    where nothing is left to be measured, because there is no head or its draft's cost is given too, no time counts.
+    """
+
+    def __init__(self, context: Context, row_cost: float, draft_cost: float, has_head: bool) -> None:
+        self._told = context.row_costs or default_costs(context.runtime)
+        self._times, self._rate = context.experience.row_times(), context.experience.rate()
+        self._costs = RowCosts.even(row_cost) if row_cost else self._told.scaled(self._times.scale)
+        self._prompts, self._draft_cost = context.prompts, draft_cost or DRAFT_STEPS
+        self._times_rows, self._times_drafts = not row_cost, not draft_cost and (has_head or not row_cost)
+        self._asking = context.experience.means("plain steps of asking masks", (ASKING,))
+        self._took = (0.0, 0.0)
+
+    @property
+    def rate(self) -> float:
+        """Tokens that are committed in the time of a plain step."""
+        return self._rate.tokens_per_step
+
+    def prices(self, pending: int, kept: float = 1.0) -> Prices:
+        """Of the next round. pending: tokens that are fed before its draft. kept: the tokens that trees have brought, of
+        those that they were expected to.
+        """
+        return Prices(self._costs, self._prompts, pending, self.rate / kept)
+
+    @property
+    def mask_steps(self) -> float:
+        """How much longer a round with masks takes, beyond its rows; nothing where no time counts."""
+        return self._asking[0] if self._times_drafts else 0.0
+
+    def took(self, draft_ms: float, target_ms: float) -> None:
+        """The times of the round that is counted next, where they are known."""
+        self._took = draft_ms, target_ms
+
+    def count(
+        self,
+        pending: int,
+        rows: int,
+        tokens: int,
+        is_by_head: bool,
+        asked_ms: float | None = None,
+        read_ms: float = 0.0,
+    ) -> float:
+        """Count a round that committed so many tokens, and return what it took. rows: of its draft. asked_ms: what asking its
+        masks took; None: it had none. read_ms: what its draft took to read those of the round before.
+        """
+        (draft_ms, target_ms), self._took = self._took, (0.0, 0.0)
+        prices = self.prices(pending)
+        forward = prices.steps(rows)
+        draft = self._draft_cost * is_by_head
+        if target_ms and self._times_rows:
+            self._times.saw(self._told.at(prices.rows(rows)) - 1.0, target_ms)
+        if target_ms and self._times_drafts:
+            asking = forward * (asked_ms or 0.0) / target_ms
+            draft = min(forward * draft_ms / target_ms + asking, LONGEST)
+            if asked_ms is not None:
+                reading = forward * read_ms / target_ms
+                self._asking.saw(0, min(asking + reading, LONGEST_ASKING))
+        self._rate.saw(tokens, forward + draft)
+        return forward + draft
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Nodes and, after each of them and the root (which comes last), a number of masks. bar: what each row commits at least.
+    gain: what all of them are expected to commit.
+    """
+
+    tree: ExpectedTree
+    masks: Sequence[int]
+    bar: float
+    gain: float
+
+    @property
+    def rows(self) -> int:
+        return len(self.tree) + sum(self.masks)
+
+    def draft(self, chain: Sequence[int]) -> Draft:
+        """chain: the masks."""
+        return self.tree.with_masks(chain, self.masks)
+
+
+def planned(
+    tree: ExpectedTree,
+    mask_worths: Sequence[float],
+    prices: Prices,
+    bars: Sequence[float],
+    most: int,
+    mask_steps: float = 0.0,
+) -> Plan:
+    """The plan of at most `most` rows that is expected to commit most beyond what its time would bring without it.
+
+    tree: sorted, as from `expected_tree`. mask_worths: tokens that the masks after a node are worth, by depth, if the text
+    leaves the tree there. A bar cuts off what commits less; the best of `bars`, descending, is taken, because where rows come
+    in tiles a lower one may cost no more. Where all of them leave too many rows, the bar is raised. mask_steps: what masks cost
+    beyond their rows, which may be more than they bring.
+    """
+    bars, cuts = list(bars), _Cuts(tree, mask_worths, prices.row)
+    while (first := cuts.at(bars[0])).rows > most:
+        bars, cuts = [STEP * bars[0], *bars], _Cuts(tree, mask_worths, prices.row)
+    found = [first, *map(cuts.at, bars[1:])]
+    if mask_worths and mask_steps:
+        found += map(_Cuts(tree, (), prices.row).at, bars)
+
+    @cache
+    def steps(rows: int, has_masks: bool) -> float:
+        return prices.rate * (prices.steps(rows) + mask_steps * has_masks)
+
+    fitting = (cut for cut in found if cut.rows <= most)
+    return cuts.plan(max(fitting, key=lambda cut: cut.gain - steps(cut.rows, cut.rows > cut.nodes)))
+
+
+class _Cut(NamedTuple):
+    """A plan in numbers: the tree's first `nodes`, and masks in the other rows."""
+
+    bar: float
+    nodes: int
+    rows: int
+    gain: float
+
+
+class _Cuts:
+    """The plans for one bar after another, each at or below the last. row: what a row is worth in the next forward, where a
+    token that the constraint forces needs one unless it is committed in this one.
+    """
+
+    def __init__(self, tree: ExpectedTree, mask_worths: Sequence[float], row: float) -> None:
+        self._tree, self._row = tree, row
+        # A node's masks are those before the first that is worth too little there.
+        self._least = list(accumulate(mask_worths, min))
+        self._gains = [0.0, *accumulate(mask_worths)]
+        self._nodes, self._gain = 0, 0.0
+        self._ends = [1.0 - tree.root_stops]  # of the root, and of the nodes
+
+    def at(self, bar: float) -> _Cut:
+        """The plan of what reaches the bar."""
+        tree, ends, node = self._tree, self._ends, self._nodes
+        while node < len(tree.worths) and tree.worths[node] >= bar:
+            chance, parent = tree.chances[node], tree.parents[node]
+            ends[parent + 1] -= chance
+            ends.append(chance - tree.stops[node])
+            is_forced = parent != ROOT and not tree.gains[parent]
+            self._gain += tree.gains[node] + self._row * chance * is_forced
+            node += 1
+        rows, gain, self._nodes = node, self._gain, node
+        if self._least:
+            first = self._least[0]
+            for end in ends:
+                if end * first >= bar:
+                    count = self._masks(end, bar)
+                    rows += count
+                    gain += end * self._gains[count]
+        return _Cut(bar, node, rows, gain)
+
+    def plan(self, cut: _Cut) -> Plan:
+        """The plan that a cut stands for."""
+        part = self._tree.first(cut.nodes)
+        masks = [self._masks(end, cut.bar) if cut.rows > cut.nodes else 0 for end in part.ends()]
+        return Plan(part, masks, cut.bar, cut.gain)
+
+    def _masks(self, end: float, bar: float) -> int:
+        """How many masks a node deserves at which the text leaves the tree with this probability."""
+        return sum(end * worth >= bar for worth in self._least)

@@ -1,4 +1,0 @@
-"""Measures how long forwards take on this machine.
-
-Start at `forward_timing`.
-"""

@@ -1,4 +1,0 @@
-"""Times kernels and whole forwards on a GPU.
-
-Start at `run`.
-"""

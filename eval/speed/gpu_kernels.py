@@ -1,0 +1,258 @@
+"""Compares every kernel with its plain-torch reference and with the hardware's limit: `sqlagent bench kernels`.
+
+The floor of a kernel is the larger of its bytes divided by the measured bandwidth and its operations divided by the measured
+rate. Times are medians on the GPU's own clock, with the L2 cache flushed before every call.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.gpu import choice, domino, norm, rope, tree_attention
+from kernels.gpu import low_bit as low_bit_product
+from kernels.gpu import norm as adapted_norm
+from kernels.gpu import norm as gate
+from kernels.gpu import tables as compaction
+from kernels.gpu.low_bit import low_bit_reference, packed
+from kernels.gpu.ragged import Ragged, SequenceRows
+
+Run = Callable[[], object]
+Timer = Callable[[Run], float]  # milliseconds
+
+
+class NoGpu(RuntimeError):
+    """The kernels' benchmark needs a GPU that can run them, and there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model's sizes, and those of the work to measure."""
+
+    heads: int = 28  # these five as in Qwen2.5-Coder-7B
+    kv_heads: int = 4
+    head_dim: int = 128
+    intermediate: int = 18944
+    vocab: int = 152064
+    gru: int = 1024  # these two as in the published heads of Domino
+    rank: int = 256
+    context: int = 2048
+    nodes: int = 64
+    accepted: int = 6
+    guesses: int = 16
+    dtype: torch.dtype = torch.bfloat16
+    device: str = "cuda"
+
+    @property
+    def hidden(self) -> int:
+        return self.heads * self.head_dim
+
+    def random(self, *sizes: int) -> Tensor:
+        return torch.randn(*sizes, device=self.device).to(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kernel's work, alternatives that do the same, and the bytes and operations that it needs at least."""
+
+    kernel: str
+    run: Run
+    others: dict[str, Run]
+    size_bytes: int
+    operations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Measured bytes and operations (two per multiply-add) per millisecond."""
+
+    bytes_per_ms: float
+    operations_per_ms: float
+
+    def floor_ms(self, case: Case) -> float:
+        return max(case.size_bytes / self.bytes_per_ms, case.operations / self.operations_per_ms)
+
+
+def require_gpu() -> None:
+    """Raise NoGpu unless there is a GPU that can run the kernels."""
+    if not torch.cuda.is_available():
+        raise NoGpu(
+            "bench kernels needs a CUDA GPU, and torch sees none here; "
+            "the kernels' tests run anywhere, in Triton's interpreter: pytest tests/kernels"
+        )
+
+
+def gpu_ms(run: Run) -> float:
+    """Median milliseconds of a call on the GPU."""
+    from triton.testing import do_bench
+
+    return float(do_bench(run, return_mode="median"))
+
+
+def measured_machine(timer: Timer, device: str = "cuda", copied_bytes: int = 1 << 31, side: int = 8192) -> Machine:
+    """Measure the bandwidth of a copy (bytes read and written), and the rate of a bf16 product of random square matrices."""
+    source = torch.zeros(copied_bytes, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copy_ms = timer(lambda: target.copy_(source))
+    a, b = (torch.randn(side, side, device=device).bfloat16() for _ in range(2))
+    return Machine(2 * copied_bytes / copy_ms, 2 * side**3 / timer(lambda: a @ b))
+
+
+def measure(shape: Shape, machine: Machine, timer: Timer, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """A row per kernel and alternative: the kernel's time, the floor, and how many times as long the alternative takes."""
+    for build in CASES:
+        case = build(shape)
+        say(case.kernel)
+        took, floor = timer(case.run), machine.floor_ms(case)
+        for name, run in case.others.items():
+            yield {
+                "kernel": case.kernel,
+                "us": 1e3 * took,
+                "floor_us": 1e3 * floor,
+                "of_floor": floor / took,
+                "against": name,
+                "times_as_long": timer(run) / took,
+            }
+
+
+def _drafted(shape: Shape) -> Ragged:
+    """One sequence of `context` tokens with a random tree of `nodes` nodes."""
+    seen = torch.zeros(shape.nodes, shape.nodes, dtype=torch.bool)
+    for node in range(shape.nodes):
+        seen[node] = seen[int(torch.randint(node, ()))] if node else False
+        seen[node, node] = True
+    table = shape.random(2 * shape.kv_heads, shape.context + shape.nodes, shape.head_dim)
+    positions = [shape.context + int(row.sum()) - 1 for row in seen]
+    return Ragged.of([SequenceRows(table, shape.context, [0] * shape.nodes, positions, seen)])
+
+
+def _tree_attention(shape: Shape) -> Case:
+    ragged = _drafted(shape)
+    query, table = shape.random(shape.nodes, shape.heads, shape.head_dim), ragged.parts[0].table
+    dense = functional.pad(ragged.seen.bool(), (shape.context, 0), value=True)
+    heads_first, (keys, values) = query.transpose(0, 1)[None], table.view(2, 1, shape.kv_heads, -1, shape.head_dim)
+    others: dict[str, Run] = {
+        "SDPA, dense mask": lambda: functional.scaled_dot_product_attention(
+            heads_first, keys, values, dense, enable_gqa=True
+        )
+    }
+    if query.is_cuda:
+        others["flex attention"] = _flex(heads_first, keys, values, dense)
+    operations = 4 * shape.nodes * shape.heads * shape.head_dim * (shape.context + shape.nodes)
+    run = _bound(tree_attention.tree_attention, query, ragged, 0, shape.kv_heads)
+    return Case("tree_attention", run, others, 2 * query.nbytes + table.nbytes, operations)
+
+
+def _flex(query: Tensor, keys: Tensor, values: Tensor, dense: Tensor) -> Run:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    compiled = torch.compile(flex_attention)
+    rows, keys_seen = dense.shape
+    mask = create_block_mask(lambda batch, head, row, key: dense[row, key], None, None, rows, keys_seen, device="cuda")
+    return lambda: compiled(query, keys, values, block_mask=mask, enable_gqa=True)
+
+
+def _compaction(shape: Shape) -> Case:
+    table = shape.random(2 * shape.kv_heads * 28, shape.context + shape.nodes, shape.head_dim)
+    moves = [compaction.Move(table, shape.context, [2 * row + 1 for row in range(shape.accepted)])]
+    return Case(
+        "compaction",
+        lambda: compaction.compact(moves),
+        {"reference": lambda: compaction.compact_reference(moves)},
+        2 * table[:, : shape.accepted].nbytes,
+    )
+
+
+def _norm(shape: Shape) -> Case:
+    x, delta, weight = (shape.random(*size) for size in ((shape.nodes, shape.hidden),) * 2 + ((shape.hidden,),))
+    return _against_reference(
+        "norm", norm.add_rms_norm, norm.add_rms_norm_reference, 4 * x.nbytes, x, delta, weight, 1e-6
+    )
+
+
+def _adapted_norm(shape: Shape) -> Case:
+    """Of masks in all rows but the root's, with factors of rank 64."""
+    x, normed = (shape.random(shape.nodes, shape.hidden) for _ in range(2))
+    down, up, weight = (shape.random(*size) for size in ((64, shape.hidden), (64, shape.hidden), (shape.hidden,)))
+    masked = torch.arange(shape.nodes, device=shape.device) > 0
+    kernels = adapted_norm.adapt_and_norm, adapted_norm.adapt_and_norm_reference
+    size_bytes = 4 * x.nbytes + 2 * down.nbytes
+    return _against_reference("adapted_norm", *kernels, size_bytes, x, normed, masked, down, up, weight, 1e-6)
+
+
+def _gate(shape: Shape) -> Case:
+    gate_up = shape.random(shape.nodes, 2 * shape.intermediate)
+    return _against_reference("gate", gate.gated, gate.gated_reference, gate_up.nbytes * 3 // 2, gate_up)
+
+
+def _rope(shape: Shape) -> Case:
+    ragged = _drafted(shape)
+    qkv = shape.random(shape.nodes, shape.heads + 2 * shape.kv_heads, shape.head_dim)
+    weights = shape.random(shape.heads + shape.kv_heads, shape.head_dim)
+    turn = shape.random(shape.context + shape.nodes, shape.head_dim)
+    arguments = qkv, weights, turn, turn, ragged, 0, shape.kv_heads, 1e-6
+    return _against_reference(
+        "rope", rope.rotate_and_store, rope.rotate_and_store_reference, 2 * qkv.nbytes, *arguments
+    )
+
+
+def _low_bit_product(shape: Shape) -> Case:
+    """The gates and ups in 4 bits, with a scale and a zero point for each 128 columns."""
+    outputs, columns = 2 * shape.intermediate, shape.hidden
+    group = torch.arange(columns) // min(128, columns)
+    numbers, zero = (torch.randint(16, (outputs, size), dtype=torch.uint8) for size in (columns, int(group[-1]) + 1))
+    weight = packed(numbers, torch.rand(zero.shape).half(), zero, group, 4).to(torch.device(shape.device))
+    x, plain = shape.random(shape.nodes, columns), shape.random(outputs, columns)
+    size_bytes = weight.nbytes + x.nbytes + shape.nodes * outputs * x.element_size()
+    others = {"reference": _bound(low_bit_reference, x, weight), "plain weight": _bound(functional.linear, x, plain)}
+    operations = 2 * shape.nodes * outputs * columns
+    return Case("low_bit_product", _bound(low_bit_product.low_bit_product, x, weight), others, size_bytes, operations)
+
+
+def _choice(shape: Shape) -> Case:
+    logits = torch.randn(shape.nodes, shape.vocab, device=shape.device)
+    heat = torch.full((shape.nodes,), 0.7, device=shape.device)
+    key = torch.arange(shape.nodes, device=shape.device)
+    arguments = logits, heat, key, key
+    return _against_reference("choice", choice.choose, choice.choose_reference, logits.nbytes, *arguments)
+
+
+def _domino(shape: Shape) -> Case:
+    weights = domino.Correction(
+        shape.random(shape.vocab, 3 * shape.gru),
+        shape.random(shape.rank + 3 * shape.gru, shape.gru),
+        shape.random(shape.vocab, shape.rank),
+    )
+    base = torch.randn(shape.guesses, shape.vocab, device=shape.device)
+    ids = torch.arange(shape.vocab, device=shape.device)
+    arguments = base, ids, shape.random(shape.guesses, shape.rank), shape.random(shape.gru), weights
+    read = base.nbytes + (shape.guesses - 1) * weights.outputs.nbytes + shape.guesses * weights.recurrent.nbytes
+    case = _against_reference("domino", domino.correct_chain, domino.correct_chain_reference, read, *arguments)
+    from kernels.gpu.tables import Graph
+
+    return Case(case.kernel, Graph(case.run, base.device), {**case.others, "without a graph": case.run}, read)
+
+
+def _bound(function: Callable[..., object], *arguments: object) -> Run:
+    return lambda: function(*arguments)
+
+
+def _against_reference(
+    name: str, kernel: Callable[..., object], reference: Callable[..., object], size_bytes: int, *arguments: object
+) -> Case:
+    return Case(name, _bound(kernel, *arguments), {"reference": _bound(reference, *arguments)}, size_bytes)
+
+
+CASES: Sequence[Callable[[Shape], Case]] = (
+    _tree_attention,
+    _compaction,
+    _norm,
+    _adapted_norm,
+    _gate,
+    _low_bit_product,
+    _rope,
+    _choice,
+    _domino,
+)

@@ -1,1 +1,0 @@
-"""What draft heads compute on a processor, compiled like the target's kernels; a head computes on one thread."""

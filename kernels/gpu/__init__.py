@@ -1,0 +1,1 @@
+"""Triton kernels for GPUs, each with a plain-torch reference."""

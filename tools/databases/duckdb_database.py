@@ -1,0 +1,330 @@
+"""Makes the order of rows total, so that the same query gives the same rows in the same order every time.
+
+DuckDB leaves open how equal rows are sorted and which of them a LIMIT keeps, and threads may change it from run to run. What
+is added stands behind the query's own keys: the keys of GROUP BY, sorted in the direction of its first one, as SQLite does, so
+that both engines answer alike; else the places of the rows in their tables; else, where rows have none (views, sub-queries,
+DISTINCT, set operations), the columns of the result. So only rows that were equal change places, and only in the statement
+that the engine gets.
+
+A DuckDB file, opened so that no statement can change it, read another file, load code or change a setting.
+
+The recipe is DuckDB's own for untrusted SQL: read-only file, no external access, no extensions, no Python variables, bounded
+memory and spill, settings locked; and every query gets a fresh cursor and must be, by DuckDB's own parser, one SELECT. That
+last rule is what keeps out the statements which a locked read-only database still runs (CREATE TEMP, SET VARIABLE, PREPARE,
+BEGIN, PRAGMA, CALL, LOAD, several statements at once). The same parser says which tables and functions the SELECT names
+(`duckdb_reads.py`).
+"""
+
+import re
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import duckdb
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokenizer_core import Token, TokenType
+
+from tools.databases.choices import fetch_rows
+from tools.databases.duckdb_catalog import DuckDBReads, own_names, read_schema
+from tools.databases.guarded_database import GuardedDatabase, stop_error
+from tools.databases.query_errors import query_error
+from tools.guard.guard import Judged
+from tools.processes import Watchdog, remove_folder, spill_folder
+from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
+from tools.schema import Schema, Table
+from tools.sql.scope import FromItem, sources
+
+_LIMITS = (TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH)
+_MANY_GROUPINGS = (exp.Cube, exp.GroupingSets, exp.Rollup)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A statement that sorts no rows as equal, and the keys that it has for that."""
+
+    text: str
+    keys: tuple[str, ...]
+
+
+def settle_ties(statement: Judged, schema: Schema) -> Settled | None:
+    """The statement with keys added to its own ORDER BY, and to each one that a LIMIT, OFFSET or FETCH follows; None if there
+    is none to add to.
+
+    >>> from tools.guard.guard import judged
+    >>> from tools.schema import Column, Table
+    >>> album = Table("album", (Column("title", "VARCHAR"), Column("price", "DOUBLE")), row_count=9)
+    >>> statement = judged("SELECT title FROM album ORDER BY price LIMIT 1", "duckdb")
+    >>> settle_ties(statement, Schema((album,), "duckdb")).text
+    'SELECT title FROM album ORDER BY price, "album".rowid LIMIT 1'
+    """
+    text, added = statement.text, list[str]()
+    for place, keys in sorted(_additions(statement, schema), reverse=True):
+        text = f"{text[:place].rstrip()}, {', '.join(keys)} {text[place:]}".rstrip()
+        added[:0] = keys
+    return Settled(text, tuple(added)) if added else None
+
+
+def _additions(statement: Judged, schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Where a key list ends in the text, and what is to stand there."""
+    root = statement.tree
+    ordered = [node for node in root.find_all(exp.Select, exp.SetOperation) if _is_open(node, node is root)]
+    tokens = Dialect.get_or_raise("duckdb").tokenize(statement.text) if ordered else []
+    for query in ordered:
+        own = {_text(key.this).casefold() for key in query.args["order"].expressions}
+        keys = tuple(key for key in _keys(query, schema) if key.removesuffix(" DESC").casefold() not in own)
+        place = _end_of_order(query, tokens) if _is_cut(query) else len(statement.text)
+        if keys and place is not None:
+            yield place, keys
+
+
+def _is_open(query: exp.Expr, is_root: bool) -> bool:
+    """Whether the order of equal rows can be seen, and keys can be added. A Var is the ALL of ORDER BY ALL."""
+    order = query.args.get("order")
+    return order is not None and (is_root or _is_cut(query)) and order.find(exp.Query, exp.Var) is None
+
+
+def _is_cut(query: exp.Expr) -> bool:
+    return bool(query.args.get("limit") or query.args.get("offset"))
+
+
+def _end_of_order(query: exp.Expr, tokens: Sequence[Token]) -> int | None:
+    """Where LIMIT, OFFSET or FETCH begins behind the query's keys; None if the keys cannot be found in the text."""
+    starts = [node.meta["start"] for node in query.args["order"].walk() if "start" in node.meta]
+    depth = 0
+    for token in tokens:
+        if not starts or token.start < max(starts):
+            continue
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if token.token_type in _LIMITS and depth <= 0:
+            return token.start
+    return None
+
+
+def _keys(query: exp.Expr, schema: Schema) -> tuple[str, ...]:
+    """What tells equal rows apart, as SQL; nothing where that is not known."""
+    if not isinstance(query, exp.Select):
+        return _output(query)
+    distinct, group = query.args.get("distinct"), query.args.get("group")
+    if distinct is not None:
+        return () if distinct.args.get("on") else _output(query)
+    if group is not None:
+        are_plain = not group.args.get("all") and group.find(*_MANY_GROUPINGS) is None
+        direction = " DESC" if query.args["order"].expressions[0].args.get("desc") else ""
+        return tuple(key + direction for key in (map(_text, group.expressions) if are_plain else _output(query)))
+    entries = sources(query, schema)
+    return tuple(map(_row, entries)) if entries and all(map(_is_stored, entries)) else _output(query)
+
+
+def _is_stored(entry: FromItem) -> bool:
+    """Whether its rows have places: those of a table do, those of a view, whose rows are not counted, do not."""
+    return entry.table is not None and entry.table.row_count is not None
+
+
+def _row(entry: FromItem) -> str:
+    return exp.column("rowid", exp.to_identifier(entry.alias, quoted=True)).sql("duckdb")
+
+
+def _output(query: exp.Expr) -> tuple[str, ...]:
+    """The places of the columns of the result, unless a star hides how many there are."""
+    items = query.selects if isinstance(query, exp.Query) else []
+    return () if any(item.is_star for item in items) else tuple(str(place + 1) for place in range(len(items)))
+
+
+def _text(node: exp.Expr) -> str:
+    return node.sql("duckdb")
+
+
+SCHEMA_DEADLINE_S = 60.0
+SPILL_PER_MEMORY = 4
+_SORTS = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
+_STOPPED = ("timeout", "memory", "interrupted", "connection")
+
+
+def locked_config(memory_limit_mb: int) -> dict[str, str | bool | int | float | list[str]]:
+    """The settings of a connection on which untrusted SQL may run."""
+    return {
+        "enable_external_access": "false",
+        "autoload_known_extensions": "false",
+        "autoinstall_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "python_enable_replacements": "false",
+        "memory_limit": f"{memory_limit_mb}MiB",
+        "temp_directory": str(spill_folder()),
+        "max_temp_directory_size": f"{SPILL_PER_MEMORY * memory_limit_mb}MiB",
+        "errors_as_json": "true",
+        "lock_configuration": "true",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What is known of a private copy of other files: the folder that goes with it, the order of its tables, and notes."""
+
+    folder: Path
+    order: tuple[str, ...]
+    notes: Mapping[str, Table]
+
+
+class DuckDBDatabase(GuardedDatabase):
+    """One DuckDB file, read-only; a `copy` is removed when the database is closed, collected, or the program ends."""
+
+    dialect = "duckdb"
+
+    def __init__(self, path: Path, name: str, copy: Copy | None = None) -> None:
+        super().__init__(name, "EXPLAIN ")
+        self.path = path
+        self._copy = copy
+        self._seen: Schema | None = None
+        self._own: frozenset[str] = frozenset()  # the macros and types that the file brings
+        self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None
+        self._memory_limit_mb = DEFAULT_LIMITS.memory_limit_mb
+        self._connection: duckdb.DuckDBPyConnection | None = _connect(path, self._memory_limit_mb)
+
+    def hold_to(self, seen: Schema) -> None:
+        """DuckDB's own parse of a statement may name nothing else; see `Database.hold_to`."""
+        limits = Limits(deadline_s=SCHEMA_DEADLINE_S, memory_limit_mb=self._memory_limit_mb)
+        with self._cursor(limits) as (cursor, _):
+            own, taken = own_names(cursor)
+        if taken:
+            shown = ", ".join(sorted(taken)[:5])
+            raise OpenError(
+                f"{self.path} has macros called like DuckDB's own functions ({shown}): drop them to hide something"
+            )
+        self._seen, self._own = seen, own
+
+    @property
+    def location(self) -> str:
+        return str(self.path)
+
+    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Run one guarded query with the order of equal rows settled, or as it is where DuckDB does not take it so."""
+        settled = self._settled(sql)
+        if settled is None:
+            return super().execute(sql, limits)
+        outcome = super().execute(settled.text, limits)
+        if isinstance(outcome, Result):
+            return replace(outcome, tie_keys=settled.keys)
+        return outcome if outcome.kind in _STOPPED else super().execute(sql, limits)
+
+    @classmethod
+    def reopened(cls, location: str, name: str) -> Self:
+        return cls(Path(location), name)
+
+    def close(self) -> None:
+        """Stop what runs, close the file and remove a private copy."""
+        self.interrupt()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._watchdogs)
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        if self._remove_copy is not None:
+            self._remove_copy()
+
+    def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
+        """Run `prefix + sql` past the engine's own locks alone."""
+        started = time.perf_counter()
+        try:
+            with self._cursor(limits) as (cursor, watchdog):
+                try:
+                    objection = _one_select(cursor, prefix, sql) or self._reads().objection(cursor, sql)
+                    return objection or _fetch(cursor, prefix + sql, limits, started)
+                except (duckdb.Error, MemoryError, OverflowError, ValueError) as error:
+                    return self._as_data(error, watchdog, sql, limits, len(prefix.encode()))
+        except (OpenError, duckdb.ConnectionException) as error:
+            return QueryError("connection", str(error))
+
+    def _settled(self, sql: str) -> Settled | None:
+        statement = self._judged(sql) if _SORTS.search(sql) else None
+        return settle_ties(statement, self.schema()) if isinstance(statement, Judged) else None
+
+    def _reads(self) -> DuckDBReads:
+        return DuckDBReads(self.schema(), self._seen, self._own)
+
+    def _as_data(self, error: Exception, watchdog: Watchdog, sql: str, limits: Limits, sql_offset: int) -> QueryError:
+        stopped = stop_error(watchdog.reason, error, limits)
+        return stopped or query_error(str(error), sql, self.schema(), sql_offset=sql_offset)
+
+    @contextmanager
+    def _cursor(self, limits: Limits) -> Iterator[tuple[duckdb.DuckDBPyConnection, Watchdog]]:
+        """A fresh cursor under a watchdog: temporary tables and variables of one query never reach the next."""
+        with ExitStack() as using:
+            with self._changed:
+                cursor = self._with_memory(limits.memory_limit_mb).cursor()
+                watchdog = using.enter_context(self._registered(Watchdog(limits.deadline_s, cursor.interrupt)))
+                using.callback(cursor.close)
+            with watchdog:
+                yield cursor, watchdog
+
+    def _with_memory(self, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
+        """The connection under that memory limit. Settings are locked, so another limit waits for the running queries
+        and opens the file anew."""
+        if memory_limit_mb != self._memory_limit_mb:
+            self._changed.wait_for(lambda: not self._watchdogs)
+        if self._connection is None:
+            raise OpenError(f"{self.name} is closed")
+        if memory_limit_mb != self._memory_limit_mb:
+            self._connection.close()
+            self._connection = _connect(self.path, memory_limit_mb)
+            self._memory_limit_mb = memory_limit_mb
+        return self._connection
+
+    def _read_schema(self) -> Schema:
+        limits = Limits(deadline_s=SCHEMA_DEADLINE_S, memory_limit_mb=self._memory_limit_mb)
+        try:
+            with self._cursor(limits) as (cursor, _):
+                order, notes = (self._copy.order, self._copy.notes) if self._copy else ((), {})
+                return Schema(read_schema(cursor, order, notes), self.dialect)
+        except duckdb.Error as error:
+            raise OpenError(f"cannot read the tables of {self.path}: {_first_line(error)}") from error
+
+
+def _connect(path: Path, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(str(path), read_only=True, config=locked_config(memory_limit_mb))
+    except duckdb.ConnectionException as error:
+        raise OpenError(f"{path} is open in this program with other settings; close it there first") from error
+    except duckdb.Error as error:
+        raise OpenError(_cannot_open(path, _first_line(error))) from error
+
+
+def _cannot_open(path: Path, reason: str) -> str:
+    if re.search("could not set lock|conflicting lock", reason, re.IGNORECASE):
+        return f"{path} is open for writing in another program; close it there, or copy the file and open the copy"
+    if re.search("corrupt|could not read enough bytes|not a valid duckdb", reason, re.IGNORECASE):
+        return f"{path} is not a DuckDB database, or it is damaged: {reason}"
+    return f"cannot open {path} with DuckDB {duckdb.__version__}: {reason}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _one_select(cursor: duckdb.DuckDBPyConnection, prefix: str, sql: str) -> QueryError | None:
+    """Refuses what DuckDB's own parser does not read as one SELECT, or as EXPLAIN of one."""
+    sql.encode()  # a text that is no Unicode is a ValueError here, and a TypeError of the binding later
+    if "\0" in sql:  # DuckDB 1.5 reads up to it and no further
+        return QueryError("refused", "refused: the statement holds characters that are not text")
+    try:
+        statements = cursor.extract_statements(prefix + sql)
+    except ValueError:  # a statement newer than the client's list of kinds
+        return QueryError("refused", "refused by DuckDB: only SELECT queries are run")
+    wanted = duckdb.StatementType.EXPLAIN if prefix else duckdb.StatementType.SELECT
+    if len(statements) != 1:
+        return QueryError("refused", f"refused by DuckDB: one statement at a time, here are {len(statements)}")
+    if statements[0].type != wanted:
+        return QueryError("refused", "refused by DuckDB: only SELECT queries are run")
+    return None
+
+
+def _fetch(cursor: duckdb.DuckDBPyConnection, sql: str, limits: Limits, started: float) -> Result:
+    cursor.execute(sql)
+    description = cursor.description or []
+    rows, truncated = fetch_rows(cursor.fetchmany, limits)
+    columns, types = tuple(entry[0] for entry in description), tuple(str(entry[1]) for entry in description)
+    return Result(columns, types, rows, truncated, (time.perf_counter() - started) * 1000)

@@ -1,4 +1,0 @@
-"""Runs queries in processes of their own, which can be killed.
-
-Start at `isolated_database`.
-"""

@@ -1,4 +1,0 @@
-"""Databases behind a URL, reached through SQLAlchemy.
-
-Start at `sqlalchemy_database`.
-"""

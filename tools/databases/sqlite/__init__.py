@@ -1,4 +1,0 @@
-"""SQLite files queried in SQLite's own dialect.
-
-Start at `sqlite_database`.
-"""

@@ -1,4 +1,0 @@
-"""Child processes, temporary folders and time limits.
-
-Start at `child_process`.
-"""

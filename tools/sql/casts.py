@@ -1,0 +1,154 @@
+"""SQLite mixes text and numbers in comparisons and arithmetic; DuckDB needs casts, which these rules add.
+
+SQLite's rule (datatype3.html, section 4.2) is: compared with a numeric column, text is read as a number; compared with a text
+column, a value that is no column is converted to text; a column or a CAST has a type, any other expression has none.
+"""
+
+from sqlglot import exp
+
+from tools.schema import Schema
+from tools.sql.scope import Kind, first_select, is_number, kind_of
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+_ON_NUMBERS = (exp.Sum, exp.Avg, exp.Abs, exp.Round, exp.Neg)
+_ON_TEXT = (exp.Like, exp.Substring, exp.Lower, exp.Upper, exp.Trim, exp.Length, exp.StrPosition)
+
+
+def cast_comparisons(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """Adds casts in `a = b`, `a BETWEEN b AND c`, `a IN (b, c)` and `a IN (SELECT b ...)`.
+
+    A text column is compared with a number, and a number with text:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+    >>> singer = Table("singer", (Column("year", "VARCHAR"), Column("age", "INTEGER")))
+    >>> schema = Schema((singer,), "duckdb")
+    >>> sqlite_to_duckdb("SELECT age FROM singer WHERE year = 2014 AND age > '30'", schema)
+    "SELECT age FROM singer WHERE year = '2014' AND age > 30"
+    """
+    for node in list(tree.find_all(*_COMPARISONS)):
+        if not _settle_words(node, schema):
+            _align(node.this, node.expression, schema)
+    for between in list(tree.find_all(exp.Between)):
+        _align(between.this, between.args["low"], schema)
+        _align(between.this, between.args["high"], schema)
+    for membership in list(tree.find_all(exp.In)):
+        query = membership.args.get("query")
+        for element in [_output(query)] if query else list(membership.expressions):
+            if element is not None:
+                _align(membership.this, element, schema)
+    return tree
+
+
+def _settle_words(node: exp.Expr, schema: Schema) -> bool:
+    """Decide a comparison of a number with a text literal, `id <> 'null'`: SQLite sorts every number before every text."""
+    for number, word, true_for in (
+        (node.this, node.expression, (exp.NEQ, exp.LT, exp.LTE)),
+        (node.expression, node.this, (exp.NEQ, exp.GT, exp.GTE)),
+    ):
+        if word.is_string and not _is_decimal(word.name) and is_number(kind_of(number, schema)):
+            present = exp.Not(this=exp.Is(this=number.copy(), expression=exp.Null()))
+            node.replace(present if isinstance(node, true_for) else exp.false())
+            return True
+    return False
+
+
+def _output(query: exp.Expr) -> exp.Expr | None:
+    """The one column that a sub-query returns."""
+    select = first_select(query)
+    return select.expressions[0].unalias() if select and len(select.expressions) == 1 else None
+
+
+def _align(left: exp.Expr, right: exp.Expr, schema: Schema) -> None:
+    """Give the two sides of a comparison the same type, as SQLite would."""
+    if isinstance(right, exp.Subquery):
+        right = _output(right) or right
+    kinds = (kind_of(left, schema), kind_of(right, schema))
+    if kinds[0] == "text" and is_number(kinds[1]):
+        _text_with_number(left, right)
+    elif kinds[1] == "text" and is_number(kinds[0]):
+        _text_with_number(right, left)
+    elif kinds[0] == "time" and kinds[1] is not None:
+        _time_with(left, right, kinds[1])
+    elif kinds[1] == "time" and kinds[0] is not None:
+        _time_with(right, left, kinds[0])
+
+
+def _typed(node: exp.Expr) -> bool:
+    """Whether SQLite gives this expression a type of its own (an affinity)."""
+    return isinstance(node.unnest(), exp.Column | exp.Cast)
+
+
+def _text_with_number(text: exp.Expr, number: exp.Expr) -> None:
+    if _typed(text) and not _typed(number):
+        _to_text(number)
+    else:
+        to_number(text)
+
+
+def _time_with(time: exp.Expr, other: exp.Expr, kind: Kind) -> None:
+    """Align a time with another value. SQLite stores dates as text, so a part of one, such as '2009', is compared as text."""
+    if is_number(kind) or (other.is_string and not _is_moment(other.name)):
+        _to_text(time)
+        if is_number(kind):
+            _to_text(other)
+
+
+def _is_moment(text: str) -> bool:
+    """Whether DuckDB reads the text as a date, a time or both."""
+    digits = "".join("9" if letter.isdigit() else letter for letter in text.strip())
+    return digits.startswith("9999-99-99") or digits in ("99:99:99", "99:99")
+
+
+def to_number(node: exp.Expr) -> None:
+    """Read text as a number: a literal becomes one; other text that is no number becomes NULL in DuckDB, not an error."""
+    if node.is_string and _is_decimal(node.name):
+        node.replace(exp.Literal.number(node.name.strip()))
+    else:
+        node.replace(exp.TryCast(this=node.copy(), to=exp.DataType.build("DOUBLE")))
+
+
+def _is_decimal(text: str) -> bool:
+    whole, _, fraction = text.strip().removeprefix("-").partition(".")
+    return (whole + fraction).isascii() and (whole + fraction).isdigit() and bool(whole)
+
+
+def _to_text(node: exp.Expr) -> None:
+    if node.is_number:
+        node.replace(exp.Literal.string(node.sql()))
+    else:
+        node.replace(exp.Cast(this=node.copy(), to=exp.DataType.build("VARCHAR")))
+
+
+def cast_arguments(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """Adds casts of text in arithmetic, SUM and AVG, and of numbers and dates in LIKE and the text functions.
+
+    The query has a sum of text, and a pattern for numbers:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+    >>> singer = Table("singer", (Column("year", "VARCHAR"), Column("age", "INTEGER")))
+    >>> schema = Schema((singer,), "duckdb")
+    >>> sqlite_to_duckdb("SELECT SUM(year) FROM singer WHERE age LIKE '3%'", schema)
+    "SELECT SUM(TRY_CAST(year AS DOUBLE)) FROM singer WHERE CAST(age AS TEXT) ILIKE '3%'"
+    """
+    for average in list(tree.find_all(exp.Avg)):
+        if kind_of(average.this, schema) == "text":
+            _average_of_text(average)
+    for operation in list(tree.find_all(*_ON_NUMBERS, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)):
+        for operand in filter(None, (operation.args.get("this"), operation.args.get("expression"))):
+            if kind_of(operand, schema) == "text":
+                to_number(operand)
+    for function in list(tree.find_all(*_ON_TEXT)):
+        if kind_of(function.this, schema) not in ("text", None):
+            _to_text(function.this)
+    return tree
+
+
+def _average_of_text(average: exp.Avg) -> None:
+    """Average as SQLite does: text that is no number counts as 0, and NULL is left out."""
+    text = average.this.copy()
+    number = exp.TryCast(this=text, to=exp.DataType.build("DOUBLE"))
+    average.set("this", exp.Coalesce(this=number, expressions=[exp.Literal.number(0)]))
+    present = exp.Not(this=exp.Is(this=text.copy(), expression=exp.Null()))
+    average.replace(exp.Filter(this=average.copy(), expression=exp.Where(this=present)))

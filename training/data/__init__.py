@@ -1,0 +1,1 @@
+"""Builds the agent's training data from benchmarks."""

@@ -1,0 +1,317 @@
+"""Builds training data from benchmark folders.
+
+Prepares the questions of one database: verifies gold SQL, matches values, adds second questions.
+
+Builds training data from benchmark folders: groups of pairs for the trainer, and a manifest that describes them.
+
+Writes `OUT/train.jsonl`, `OUT/held_back.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of
+the training plans (`agent/prompts/skeletons.txt` is a copy). `OUT/parts/` keeps finished databases, so that an interrupted
+build can be continued. The same options and folder give the same bytes.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from math import ceil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from sqlglot import exp
+
+from agent.prompts.compact import PROMPT_VERSION
+from agent.prompts.plan_format import parse_plan
+from eval.datasets.gold_databases import (
+    Target,
+    TrainingDatabase,
+    described_schema,
+    empty_database,
+    gold_target,
+    open_training,
+    spoken_names,
+)
+from eval.datasets.gold_sql import GoldError, place_of, real_tables
+from eval.datasets.official import DatasetError
+from eval.datasets.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
+from tools.schema import ColumnRef, Schema, Table
+from training.data.examples import Item, Placed, Setting, pairs
+from training.data.options import CountTokens, Material, Options, Tally
+from training.data.parts import (
+    HELD_BACK_FILE,
+    HELD_OUT,
+    TRAIN_FILE,
+    Made,
+    Maker,
+    Others,
+    Record,
+    found_values,
+    join_parts,
+    make_parts,
+    second,
+    summed,
+    templated,
+)
+from training.data.parts import TEMPLATED_KINDS as TEMPLATES
+from training.packs.groups import Group
+from training.templates.labels import Labels
+from training.variants.schemas import distractors, draw, original
+from training.variants.wording import read_synonyms
+from training.wikisql.parts import invented, is_held_out, wikisql_parts
+from training.wikisql.questions import WikiTable
+
+
+def items(
+    questions: Sequence[Question], database: TrainingDatabase, follow_ups: float, rng: Random, tally: Tally
+) -> list[Item]:
+    """Every question whose gold SQL is verified, each followed, with probability `follow_ups`, by a second question."""
+    others = Others(list(_held(questions, database, tally)), database, tally)
+    found: list[Item] = []
+    for item in others.items:
+        found.append(item)
+        if database.has_rows and rng.random() < follow_ups:
+            found += second(item, others, rng)
+    return found
+
+
+def _held(questions: Sequence[Question], database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
+    """Every question whose gold SQL is verified."""
+    targets: dict[str, Target | str] = {}
+    for question in questions:
+        if question.gold not in targets:
+            targets[question.gold] = _target(question.gold, database)
+        target = targets[question.gold]
+        tally.golds.update(_outcomes(target))
+        if isinstance(target, str):
+            tally.left_out[f"gold: {target}"] += 1
+            continue
+        values = found_values(database, f"{question.text} {question.evidence}".strip())
+        yield Item(question.id, question.text, question.evidence, target, values)
+
+
+def _target(gold: str, database: TrainingDatabase) -> Target | str:
+    """The target, or in a word or two why there is none."""
+    try:
+        return gold_target(gold, database)
+    except GoldError as error:
+        return str(error).split(":")[0]
+
+
+def _outcomes(target: Target | str) -> list[str]:
+    if isinstance(target, str):
+        return ["all", "left out"]
+    by_rows = "bound, no rows to compare" if target.rows is None else "same rows"
+    return ["all", by_rows]
+
+
+Report = Callable[[str], None]
+SKELETONS = 200  # they cover about two thirds of all plans
+
+
+def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, report: Report) -> dict[str, Any]:
+    """Write the files and return the manifest. `count_tokens` counts an answer's tokens. Raises DatasetError."""
+    dev = load_dev(data)
+    questions, out_of_dev = without_dev(load_questions(data), dev)
+    assert not {q.db_id for q in questions} & dev.db_ids, "a dev database among the training data"
+    by_database = _by_database(questions, options)
+    guests = _guests(data, questions)
+    material = Material(data, options, guests, read_synonyms(synonym_questions(data)), count_tokens)
+    tables = wikisql_parts(data) if options.wikisql and not options.databases else {}
+    makers: dict[str, Maker] = {
+        **{name: partial(_of_database, own, material, name in HELD_BACK) for name, own in by_database.items()},
+        **{name: partial(wikisql_groups, name, own, material) for name, own in tables.items()},
+    }
+    made_with = {**asdict(options), "databases": None, "jobs": None}
+    records = make_parts(makers, out / "parts", made_with, count_tokens, options.jobs, report)
+    join_parts(out, records)
+    (out / "skeletons.txt").write_text("".join(f"{line}\n" for line in _skeletons(out)), encoding="utf-8")
+    manifest = _manifest(options, questions, out_of_dev, records)
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    return manifest
+
+
+def _by_database(questions: Sequence[Question], options: Options) -> dict[str, list[Question]]:
+    """The questions by the name of their part: the database's name, for BIRD with the prefix `bird-`."""
+    found: dict[str, list[Question]] = defaultdict(list)
+    for question in questions:
+        if not options.databases or question.db_id in options.databases:
+            found[("bird-" if question.source == "bird" else "") + question.db_id].append(question)
+    if not found:
+        raise DatasetError(f"no training question on {', '.join(options.databases)}")
+    return dict(sorted(found.items()))
+
+
+def _guests(data: Path, questions: Sequence[Question]) -> tuple[Table, ...]:
+    """Tables to add as distractors: from Spider's training databases, but from none of dev's or the held-back ones."""
+    names = {q.db_id for q in questions if q.source == "spider"} - set(HELD_BACK)
+    return distractors([described_schema(data, name) for name in sorted(names)])
+
+
+def _of_database(questions: Sequence[Question], material: Material, held_back: bool, scratch: Path) -> Made:
+    groups, tally = database_groups(questions, material, scratch, held_back=held_back)
+    made = {HELD_BACK_FILE if held_back else TRAIN_FILE: groups}
+    if held_back:
+        made |= _templates_held_out(questions, material, scratch, tally)
+    return Made(made, tally, len(questions))
+
+
+def _templates_held_out(
+    questions: Sequence[Question], material: Material, scratch: Path, tally: Tally
+) -> dict[str, list[Group]]:
+    """All questions of the templates on a held-back database, under the original names, in a file for each kind."""
+    database = open_training(material.data, questions, scratch)
+    try:
+        chance = Random(f"templates/{database.db_id}")
+        labels = Labels(database, spoken_names(material.data, database.db_id))
+        return {
+            f"{HELD_OUT}/{kind}.jsonl": _grouped(_original(made, database, material, chance, tally, 1.0))
+            for kind in TEMPLATES
+            if (made := templated(labels, {kind: 1.0}, chance, tally))
+        }
+    finally:
+        database.close()
+
+
+def wikisql_groups(name: str, tables: Sequence[WikiTable], material: Material, scratch: Path) -> Made:
+    """Pairs of WikiSQL's questions on schemas invented anew in each pass."""
+    options, tally, groups = material.options, Tally(), list[Group]()
+    sparse = replace(material, options=replace(options, queries=options.wikisql_queries, refine=0.0))
+    for number, share in enumerate(_passes(options.wikisql)):
+        chance = Random(f"{options.seed}/{name}/{number}")
+        for database, found in invented(tables, share, scratch, chance, tally):
+            setting = Setting(database, original(database.schema), database.engine)
+            groups += _grouped([placed for item in found for placed in _fitting(item, setting, sparse, chance, tally)])
+    file = f"{HELD_OUT}/wikisql.jsonl" if is_held_out(name) else TRAIN_FILE
+    return Made({file: groups}, tally, sum(len(table.questions) for table in tables))
+
+
+def database_groups(
+    questions: Sequence[Question], material: Material, scratch: Path, *, held_back: bool = False
+) -> tuple[list[Group], Tally]:
+    """All groups of one database's questions. Held-back questions are asked only under the original names."""
+    options, tally = material.options, Tally()
+    material = replace(material, options=replace(options, queries=1.0, gold_hints=0.0)) if held_back else material
+    database = open_training(material.data, questions, scratch)
+    try:
+        chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")
+        kept = questions if held_back else _kept(questions, options, chance)
+        found = items(kept, database, options.follow_ups, chance, tally)
+        if not held_back:
+            shares = {kind: getattr(options, kind) for kind in TEMPLATES}
+            said = spoken_names(material.data, database.db_id) if questions[0].source != "bird" else {}
+            found += templated(Labels(database, said), shares, chance, tally)
+        placed = list(_original(found, database, material, chance, tally, 1.0 if held_back else options.originals))
+        for share in [] if held_back else _passes(options.variants):
+            chosen = [item for item in found if chance.random() < share]
+            placed += _varied(chosen, database, material, scratch, chance, tally)
+    finally:
+        database.close()
+    return _grouped(placed), tally
+
+
+def _passes(variants: float) -> list[float]:
+    """The share of the questions in each pass: 2.5 means two full passes and one over half of the questions."""
+    return [min(1.0, variants - done) for done in range(ceil(variants))]
+
+
+def _kept(questions: Sequence[Question], options: Options, chance: Random) -> list[Question]:
+    shares = {"spider": options.spider, "spider_syn": options.spider_syn, "bird": options.bird}
+    return [question for question in questions if chance.random() < shares[question.source]]
+
+
+def _original(
+    found: Sequence[Item], database: TrainingDatabase, material: Material, chance: Random, tally: Tally, share: float
+) -> Iterator[Placed]:
+    """A share of the items, on the real database."""
+    setting = Setting(database, original(database.schema), database.engine)
+    for item in found:
+        if chance.random() < share:
+            yield from _fitting(item, setting, material, chance, tally)
+
+
+def _varied(
+    found: Sequence[Item],
+    database: TrainingDatabase,
+    material: Material,
+    scratch: Path,
+    chance: Random,
+    tally: Tally,
+) -> Iterator[Placed]:
+    """Every item once; a few items share each new schema."""
+    size, order = material.options.per_schema, chance.sample(list(found), len(found))
+    for chunk in (order[place : place + size] for place in range(0, len(order), size)):
+        needed = {place for item in chunk for place in _needed(item, database.schema)}
+        variant = draw(database.schema, needed, material.guests, material.synonyms, chance)
+        bare = empty_database(variant.schema, scratch)
+        setting = Setting(database, variant, bare)
+        for item in chunk:
+            yield from _fitting(item, setting, material, chance, tally)
+        bare.close()
+
+
+def _needed(item: Item, schema: Schema) -> Iterator[ColumnRef]:
+    """The columns that the item's SQL uses; a table that is used without columns contributes its first."""
+    for target in (item.target, *(target for _, target in item.history)):
+        yield from ((name, table.columns[0].name) for name, table in _tables(target.tree, schema))
+        yield from (p for c in target.tree.find_all(exp.Column) if (p := place_of(c, schema)) is not None)
+
+
+def _tables(tree: exp.Query, schema: Schema) -> Iterator[tuple[str, Table]]:
+    found = ((name, schema.table(name)) for _, name in real_tables(tree, schema))
+    return ((name, table) for name, table in found if table is not None)
+
+
+def _fitting(item: Item, setting: Setting, material: Material, chance: Random, tally: Tally) -> list[Placed]:
+    """The item's pairs; none if one of its answers is longer than the agent lets the model write."""
+    try:
+        made = list(pairs(item, setting, material.manner, chance))
+    except GoldError as error:
+        tally.left_out[f"variant: {str(error).split(':')[0]}"] += 1
+        return []
+    for placed in made:
+        if material.count_tokens(placed.pair.answer) > material.manner.profile.max_new_tokens(placed.step):
+            tally.left_out[f"{placed.step} is too long"] += 1
+            return []
+    if chance.random() >= material.options.queries:
+        made = [placed for placed in made if placed.step != "generate"]
+    source = " ".join(filter(None, (item.id.split("/")[0], "follow-up" if item.history else "", item.kind)))
+    tally.pairs.update(f"{source} {placed.pair.step}" for placed in made)
+    return made
+
+
+def _grouped(placed: Iterable[Placed]) -> list[Group]:
+    """One group per schema text, in the order of first appearance."""
+    by_prefix: dict[str, list[Placed]] = defaultdict(list)
+    for each in placed:
+        by_prefix[each.prefix].append(each)
+    return [Group(prefix, tuple(each.pair for each in own)) for prefix, own in by_prefix.items()]
+
+
+def _skeletons(out: Path) -> list[str]:
+    """The most frequent skeletons of the training plans, most frequent first."""
+    lines = (out / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    plans = (pair["answer"] for line in lines for pair in json.loads(line)["pairs"] if pair["step"] == "plan")
+    counts = Counter(parse_plan(plan).skeleton for plan in plans)
+    return sorted(counts, key=lambda each: (-counts[each], each))[:SKELETONS]
+
+
+def _manifest(
+    options: Options,
+    questions: Sequence[Question],
+    out_of_dev: Sequence[str],
+    records: Mapping[str, Record],
+) -> dict[str, Any]:
+    """What was built, in numbers."""
+    training = [record for record in records.values() if TRAIN_FILE in record["groups"]]
+    apart = [record for record in records.values() if TRAIN_FILE not in record["groups"]]
+    return {
+        "prompt_version": PROMPT_VERSION,
+        "options": asdict(options),
+        "questions": dict(Counter(question.source for question in questions)),
+        "left_out_as_dev": list(out_of_dev),
+        "held_back": [name for name in HELD_BACK if name in records],
+        "train": summed(training),
+        "held_back_counts": summed(apart),
+        "databases": {name: sum(record["pairs"].values()) for name, record in records.items()},
+    }

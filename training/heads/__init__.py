@@ -1,0 +1,1 @@
+"""How draft heads and mask adapters learn from a frozen target."""

@@ -1,0 +1,1 @@
+"""Jacobi trajectories, and the training of Consistency LLMs and Jacobi Forcing."""

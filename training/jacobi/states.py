@@ -1,0 +1,352 @@
+"""What Jacobi training learns from: states of trajectories or made-up ones, packed as branches.
+
+What Jacobi training depends on besides `TrainConfig`.
+
+Chooses the states of a trajectory that a model is trained on, which are the noise that it sees.
+
+Consistency LLMs (arXiv 2403.00835) take each block alone, after clean text, in one of its states at random. Jacobi Forcing
+(arXiv 2512.14681) takes windows of blocks in which noise grows from block to block, each after the noisy ones before it.
+Plain data, no tensors.
+
+Clean and noisy text of many answers in one forward, as branches of one token forest.
+
+An answer's clean text follows its prompt. A noisy chain branches off where its window begins: its ancestors are the prompt, the
+clean blocks of earlier windows, and the earlier noisy blocks of its own window. So the forest's mask is the noise-conditioned
+causal mask of Jacobi Forcing, and a row's position, which is its depth, is prompt + j * n + i in both the clean and the noisy
+block j. Tokens that a chain shares with the clean text are fed once, like the shared prefix of prompts.
+
+Makes states without collecting them: first guesses for the data's own answers, which the model in training then sweeps.
+
+On a small machine, decoding the prompts first takes longer than training: 38 sweeps per answer. Here a block's states are its
+accepted tokens followed by the decoder's initial guess. Some packs are used as they are, as in the first sweep of decoding; in
+others `swept` first lets the current model answer the guess. So the noise always comes from the current model (a round that
+never ends), and the model learns the data's answers, not its own.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate, pairwise
+from random import Random
+from typing import Literal
+from zlib import crc32
+
+import numpy as np
+import torch
+
+from decoding.methods.mask_guesses import FirstGuess, Guesses, first_guesses
+from decoding.tokenizer import Tokenizer
+from training.config import TrainingError
+from training.jacobi.trajectory import State, Trajectory
+from training.packs.groups import Group, Tokens, tokenise
+from training.packs.packing import NO_PATH, Floats, Forest, Pack, Path, common
+from training.run.forward import TrainModel
+
+JacobiMethod = Literal["cllm", "jacobi_forcing"]
+Schedule = Literal["linear", "random", "reverse"]
+Consistency = Literal["global", "local"]
+
+
+@dataclass(frozen=True, slots=True)
+class JacobiConfig:
+    """Options of both methods; each method reads its own.
+
+    The consistency loss begins near that of random guessing (10.8 nats for 49,152 tokens) while the answers' loss is 0.1, so
+    with equal weights it would dominate the first steps. CLLM's code gives the answers ten times the weight, which took its
+    accuracy on GSM8K from 51.3 to 56.4 and its speed from 3.2x to 3.0x (arXiv 2403.00835); Jacobi Forcing's divides the
+    consistency by the number of blocks instead. The warm-up of the weight keeps the first steps out of the optimiser's second
+    moments.
+    """
+
+    method: JacobiMethod = "jacobi_forcing"
+    ar_weight: float = 10.0  # of the cross-entropy on the model's own answers and on gold ones
+    consistency_weight: float = 1.0  # of the soft cross-entropy from noisy to clean rows
+    consistency_warmup: float = 0.1  # share of the run in which that weight rises from 0
+    gold_share: float = 1.0  # at most this many gold answers per trajectory
+    sweeps: int | None = None  # make states during training, by 0 to N sweeps over a first guess; None: collected
+    block_size: int = 16  # of states made during training; collected ones have their own
+    first_guess: FirstGuess = "prompt"  # of states made during training
+    draws: int = 1  # noisy chains per answer; they share its clean text in the forward
+    # Jacobi Forcing
+    window: int = 16  # blocks over which noise goes from 0 to 1
+    schedule: Schedule = "linear"
+    shift: bool = True  # start answers at a random block of the window, so that short ones see its noisy end, too
+    # Consistency LLM
+    consistency: Consistency = "global"  # learn the answers of the fixed point, or of the next state
+    half_correct: bool = False  # add states in which half of the wrong tokens are corrected
+
+    def __post_init__(self) -> None:
+        if self.method == "jacobi_forcing" and self.window < 2:
+            raise TrainingError(f"window must be 2 blocks or more, not {self.window}: noise grows from block to block")
+        if (self.sweeps or 0) < 0 or self.block_size < 2:
+            raise TrainingError(f"sweeps must not be negative, nor a block of {self.block_size} tokens shorter than 2")
+        if self.draws < 1:
+            raise TrainingError(f"draws must be 1 or more, not {self.draws}")
+        if min(self.ar_weight, self.consistency_weight, self.gold_share) < 0:
+            raise TrainingError("loss weights and shares must not be negative")
+        if not 0 <= self.consistency_warmup < 1:
+            raise TrainingError(f"consistency_warmup must be a part of the run, not {self.consistency_warmup}")
+
+    def curve(self) -> dict[str, str]:
+        """The options that the loss curve depends on."""
+        return {field.name: repr(getattr(self, field.name)) for field in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Consecutive noisy blocks after the clean text before `start`.
+
+    `teacher`: the state whose answers are learnt; None: the fixed point. Only a chain of one block can have one.
+    """
+
+    start: int  # how many tokens of the answer come before it
+    blocks: tuple[State, ...]
+    teacher: State | None = None
+
+    @property
+    def tokens(self) -> State:
+        return tuple(token for block in self.blocks for token in block)
+
+
+def first_difference(state: Sequence[int], fixed: Sequence[int]) -> int:
+    """Index of the first token that differs; the length of `fixed` if none does."""
+    return next((i for i, (a, b) in enumerate(zip(state, fixed, strict=True)) if a != b), len(fixed))
+
+
+def noise(state: Sequence[int], fixed: Sequence[int]) -> float:
+    """Share of a block from its first wrong token on: at most 1, and 0 for the fixed point."""
+    return 1.0 - first_difference(state, fixed) / len(fixed)
+
+
+def nearest(states: Sequence[State], ratio: float) -> State:
+    """The state whose noise is nearest to `ratio`; of equals, the earlier, noisier one. The last state is the fixed point."""
+    return min(states, key=lambda state: abs(noise(state, states[-1]) - ratio))
+
+
+def ratios(schedule: Schedule, window: int, blocks: int, phase: int, chance: Random) -> list[float]:
+    """The desired noise of each of `blocks` blocks, the first of which has index `phase` in its window.
+
+    Linear: 0, 1 / (window - 1), ..., 1, repeated for every window. Reverse: from 1 down to 0. Random: uniform from 0 to 1.
+    """
+    indices = [(phase + block) % window for block in range(blocks)]
+    if schedule == "random":
+        return [chance.random() for _ in indices]
+    rising = [index / (window - 1) for index in indices]
+    return rising if schedule == "linear" else [1.0 - ratio for ratio in rising]
+
+
+def chains(trajectory: Trajectory, config: JacobiConfig, chance: Random) -> tuple[Chain, ...]:
+    """The chains of a trajectory to train on, each once; those without a wrong token are left out."""
+    draw = _windows if config.method == "jacobi_forcing" else _single_blocks
+    drawn = [chain for _ in range(config.draws) for chain in draw(trajectory, config, chance)]
+    return tuple(dict.fromkeys(drawn))
+
+
+def _windows(trajectory: Trajectory, config: JacobiConfig, chance: Random) -> list[Chain]:
+    window, blocks = config.window, trajectory.blocks
+    phase = chance.randrange(window) if config.shift else 0
+    wanted = ratios(config.schedule, window, len(blocks), phase, chance)
+    noisy = [nearest(states, ratio) for states, ratio in zip(blocks, wanted, strict=True)]
+    edges = [0, *range(window - phase, len(blocks), window), len(blocks)]
+    found, size = [], len(blocks[0][-1])
+    for first, stop in pairwise(edges):
+        if any(state != states[-1] for state, states in zip(noisy[first:stop], blocks[first:stop], strict=True)):
+            found.append(Chain(first * size, tuple(noisy[first:stop])))
+    return found
+
+
+def _single_blocks(trajectory: Trajectory, config: JacobiConfig, chance: Random) -> list[Chain]:
+    found, start = [], 0
+    for states in trajectory.blocks:
+        if config.half_correct:
+            states = half_corrected(states, chance)
+        if len(states) > 1:
+            index = chance.randrange(len(states) - 1)
+            teacher = states[index + 1] if config.consistency == "local" and index + 2 < len(states) else None
+            found.append(Chain(start, (states[index],), teacher))
+        start += len(states[-1])
+    return found
+
+
+def half_corrected(states: Sequence[State], chance: Random) -> tuple[State, ...]:
+    """The states, with a copy after each but the last in which half of the wrong tokens are corrected."""
+    fixed = states[-1]
+    out = [fixed]
+    for state in reversed(states[:-1]):
+        wrong = [i for i, (a, b) in enumerate(zip(state, fixed, strict=True)) if a != b]
+        right = set(chance.sample(wrong, len(wrong) // 2))
+        corrected = tuple(fixed[i] if i in right else token for i, token in enumerate(state))
+        out += [corrected, state] if right else [state]
+    return tuple(reversed(out))
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An answer, and the noisy chains from which it is learnt."""
+
+    step: str
+    id: str
+    prompt: Tokens
+    answer: Tokens  # it ends with the stop token
+    chains: tuple[Chain, ...]
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, chains: tuple[Chain, ...]) -> "Example":
+        prompt, answer = (np.array(ids, dtype=np.int32) for ids in (trajectory.prompt_ids, trajectory.answer_ids))
+        return cls(trajectory.step, trajectory.id, prompt, answer, chains)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The clean text that is fed, without the stop token, which is only a target."""
+        return np.concatenate([self.prompt, self.answer[:-1]])
+
+    def branch(self, start: int, tokens: tuple[int, ...]) -> Tokens:
+        """The text with `tokens` after the answer's first `start` tokens, cut where the clean text ends."""
+        noisy = np.array(tokens, dtype=np.int32)[: len(self.answer) - 1 - start]
+        return np.concatenate([self.tokens[: len(self.prompt) + start], noisy])
+
+    @property
+    def branch_rows(self) -> int:
+        """Rows that its branches take."""
+        texts = [(chain.start, tokens) for chain in self.chains for tokens in (chain.tokens, chain.teacher) if tokens]
+        branches = [self.branch(*text) for text in texts]
+        return sum(len(branch) - common(branch, self.tokens) for branch in branches)
+
+    @property
+    def rows(self) -> int:
+        return len(self.tokens) + self.branch_rows
+
+
+@dataclass(frozen=True, slots=True)
+class JacobiPack(Pack):
+    """A pack whose `sources` continue after those of the targets: a row per term of the consistency loss, then teachers' rows.
+
+    Term i: the logits of source `len(targets) + i` should equal those of source `teachers[i]`.
+    """
+
+    teachers: Tokens  # [terms] index into sources
+    shares: Floats  # [terms] 1 / terms of the same block
+
+    @property
+    def students(self) -> Tokens:
+        """[terms] the rows of each block from its first wrong token on."""
+        first = len(self.targets)
+        return self.sources[first : first + len(self.teachers)]
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return (*Pack.arrays(self), self.teachers, self.shares)
+
+
+class JacobiBuilder:
+    """A pack under construction."""
+
+    def __init__(self) -> None:
+        self._forest, self._last = Forest(), NO_PATH
+        self._learnt: list[tuple[Tokens, Example]] = []
+        self._students: list[Tokens] = []
+        self._teachers: list[Tokens] = []  # rows
+
+    @property
+    def rows(self) -> int:
+        return self._forest.rows
+
+    def new_rows(self, item: Example) -> int:
+        return item.rows - common(item.tokens, self._last.tokens)
+
+    def add(self, item: Example) -> None:
+        """Add the clean text, which shares rows with the previous example's, and the branches, which share rows with it."""
+        clean = self._last = self._forest.grow(item.tokens, self._last)
+        self._learnt.append((clean.rows[len(item.prompt) - 1 :], item))
+        for chain in item.chains:
+            noisy = self._forest.grow(item.branch(chain.start, chain.tokens), clean)
+            taught = clean
+            if chain.teacher:
+                taught = self._forest.grow(item.branch(chain.start, chain.teacher), clean)
+            self._match(item, chain, noisy, taught)
+
+    def _match(self, item: Example, chain: Chain, noisy: Path, taught: Path) -> None:
+        """Add a term for every row of a block from its first wrong token on, except the stop token's: nothing follows it."""
+        fixed = chain.teacher or item.answer[chain.start : chain.start + len(chain.tokens)].tolist()
+        edges = list(accumulate((len(block) for block in chain.blocks), initial=0))
+        for start, stop in pairwise(edges):
+            wrong = start + first_difference(chain.tokens[start:stop], fixed[start:stop])
+            first = len(item.prompt) + chain.start
+            rows = slice(first + wrong, min(first + stop, len(item.tokens)))
+            if len(noisy.rows[rows]):
+                self._students.append(noisy.rows[rows])
+                self._teachers.append(taught.rows[rows])
+
+    def pack(self) -> JacobiPack:
+        examples = [example for _, example in self._learnt]
+        counts = [len(example.answer) for example in examples]
+        learnt = np.concatenate([rows for rows, _ in self._learnt])
+        students, teachers = _joined(self._students), _joined(self._teachers)
+        lengths = np.array([len(rows) for rows in self._students], dtype=np.int64)
+        others = np.setdiff1d(teachers, learnt)
+        sources = np.concatenate([learnt, students, others])
+        index_of = {row: index for index, row in reversed(list(enumerate(sources.tolist())))}
+        return JacobiPack(
+            tokens=self._forest.tokens(),
+            parents=self._forest.parents(),
+            sources=sources,
+            targets=np.concatenate([example.answer for example in examples]),
+            weights=np.ones(sum(counts), dtype=np.float32),
+            owners=np.repeat(np.arange(len(examples), dtype=np.int32), counts),
+            pairs=tuple((example.step, example.id) for example in examples),
+            teachers=np.array([index_of[row] for row in teachers.tolist()], dtype=np.int32),
+            shares=np.repeat(1 / lengths, lengths).astype(np.float32),
+        )
+
+
+def _joined(rows: list[Tokens]) -> Tokens:
+    return np.concatenate([NO_PATH.rows, *rows])
+
+
+def guessed(
+    groups: Iterable[Group], tokenizer: Tokenizer, stop: int, n: int, first_guess: FirstGuess = "prompt"
+) -> Iterator[Trajectory]:
+    """One trajectory per pair, in blocks of `n`. Raises TrainingDataError."""
+    for group in groups:
+        prefix = len(tokenizer.encode(group.prefix))
+        [own] = tokenise([group], tokenizer, stop)
+        for pair, tokens in zip(group.pairs, own, strict=True):
+            prompt, answer = tokens.tokens[: tokens.prompt_tokens].tolist(), tokens.targets.tolist()
+            yield Trajectory(
+                id=pair.id,
+                step=pair.step,
+                prompt=group.prefix + pair.prompt,
+                prompt_ids=tuple(prompt),
+                prefix=prefix,
+                answer_ids=tuple(answer),
+                right=True,
+                forwards=0,
+                blocks=_blocks(first_guesses(first_guess, prompt), answer, n),
+            )
+
+
+def _blocks(draws: Guesses, answer: list[int], n: int) -> tuple[tuple[State, ...], ...]:
+    blocks = [tuple(answer[start : start + n]) for start in range(0, len(answer), n)]
+    guesses = [draws.take(n) for _ in blocks]
+    return tuple(
+        (*((*fixed[:done], *guess[done : len(fixed)]) for done in range(len(fixed))), fixed)
+        for fixed, guess in zip(blocks, guesses, strict=True)
+    )
+
+
+def drawn_sweeps(pack: JacobiPack, most: int) -> int:
+    """How many sweeps a pack gets, 0 to `most`, by a hash of its tokens. With 0 it is like decoding's first sweep."""
+    return crc32(pack.tokens.tobytes()) % (most + 1)
+
+
+@torch.no_grad()
+def swept(model: TrainModel, pack: JacobiPack, sweeps: int) -> JacobiPack:
+    """The pack after `sweeps` Jacobi sweeps: each noisy token becomes the model's choice after the noisy tokens before it."""
+    if not sweeps or not len(pack.students):
+        return pack
+    before = pack.parents[pack.students]
+    rows = model.rows(replace(pack, sources=before))
+    tokens = pack.tokens
+    for _ in range(sweeps):
+        best = model.logits(replace(rows, tokens=torch.from_numpy(tokens).long().to(model.device))).argmax(-1)
+        tokens = tokens.copy()
+        tokens[pack.students] = best.cpu().numpy().astype(np.int32)
+    return replace(pack, tokens=tokens)

@@ -1,0 +1,1 @@
+"""The format of training data, and how many pairs go through one forward."""

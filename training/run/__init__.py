@@ -1,0 +1,1 @@
+"""A training run: progress, processes and optimizer."""

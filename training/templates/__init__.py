@@ -1,0 +1,1 @@
+"""Questions from templates over a schema."""

@@ -1,0 +1,1 @@
+"""WikiSQL's questions on invented databases."""
