@@ -7,9 +7,6 @@ a limit (sources of FROM, conditions joined by AND, terms of a sum): a small mod
 repeat itself up to the length limit.
 """
 
-
-
-
 COMMON = """
 statement = query ';'? <end>
 query = ({deeper} WITH cte ({room} ',' cte)*)? arm (order? limit? | compound compound* output_order? limit?)

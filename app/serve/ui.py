@@ -97,7 +97,9 @@ def private_and_quiet() -> None:
     try:
         import gradio  # noqa: F401
     except ImportError as error:
-        raise exit_codes.fail(f"the chat needs gradio; install it with: {pip_install('ui')}", exit_codes.USAGE) from error
+        raise exit_codes.fail(
+            f"the chat needs gradio; install it with: {pip_install('ui')}", exit_codes.USAGE
+        ) from error
 
 
 def _workspace(

@@ -156,7 +156,7 @@ def passages(
     `train head collect --free-text` answers them. The same responses and seed give the same file.
     """
     with exit_codes.plain_errors():
-        from decoding.checkpoints.weight_files import resolve
+        from decoding.checkpoints.resolve import resolve
         from decoding.tokenizer import Tokenizer
         from training.heads.responses import read_responses
         from training.packs.groups import TrainingDataError, group_line

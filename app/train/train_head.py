@@ -196,7 +196,7 @@ def adapter_of(model: str, adapter: str) -> Any:
     """The adapter that `--adapter` names for a model. Raises AdapterMismatch, ModelUnavailable."""
     from decoding.checkpoints.cache_folder import on_stderr
     from decoding.checkpoints.catalog import chosen_adapter
-    from decoding.checkpoints.weight_files import resolve
+    from decoding.checkpoints.resolve import resolve
 
     wanted: Any = adapter if adapter in ("auto", "none") else Path(adapter)
     return chosen_adapter(model, resolve(model, on_stderr), wanted)

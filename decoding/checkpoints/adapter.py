@@ -162,7 +162,6 @@ class Adapter:
         factors = self.factors[module]
         return self.scale * (factors.b.float() @ factors.a.float())
 
-
     def arrays(self, module: str) -> tuple[Floats, Floats]:
         """a and b of a module, without torch where they lie in a file."""
         if isinstance(self.factors, StoredFactors):
@@ -240,9 +239,7 @@ def _merged(
 
 def _check_shapes(module: str, models: Sequence[int], adapters: Sequence[int]) -> None:
     if tuple(models) != tuple(adapters):
-        raise AdapterMismatch(
-            f"the adapter changes {module} of shape {list(adapters)}; the model's has {list(models)}"
-        )
+        raise AdapterMismatch(f"the adapter changes {module} of shape {list(adapters)}; the model's has {list(models)}")
 
 
 def factorise(differences: Mapping[str, Tensor], rank: int) -> dict[str, Factors]:

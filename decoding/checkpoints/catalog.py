@@ -22,7 +22,8 @@ from decoding.checkpoints.embedded import EMBEDDED_NAMES, SMOLLM2, embedded_fold
 from decoding.checkpoints.identity import is_whole, recorded
 from decoding.checkpoints.mask_adapter import MaskAdapter, read_mask_adapter
 from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.weight_files import base_sha256, read_stored, resolve
+from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.weight_files import base_sha256, read_stored
 from decoding.errors import UnsupportedModel
 
 _WEIGHTS = Path(__file__).parents[1] / "weights"

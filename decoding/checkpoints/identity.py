@@ -106,5 +106,7 @@ def target_identity(base_sha256: str, adapter: Adapter | None, prompts: object =
 
 def adapter_sha256(adapter: Adapter) -> str:
     """SHA-256 of the changes that an adapter makes, independent of the format from which it was read."""
-    factors = {f"{m}.{part}": array for m in adapter.factors for part, array in zip("ab", adapter.arrays(m), strict=True)}
+    factors = {
+        f"{m}.{part}": array for m in adapter.factors for part, array in zip("ab", adapter.arrays(m), strict=True)
+    }
     return hashlib.sha256(f"{weights_sha256(factors)} {adapter.scale!r}".encode()).hexdigest()

@@ -56,7 +56,9 @@ KINDS: dict[str, HeadKind] = {
     "medusa": HeadKind(f"{_MODULES}.drafters:MedusaHead", f"{_OBJECTIVES}.drafter_kinds:MedusaObjective", {"heads": 3}),
     "eagle3": HeadKind(f"{_MODULES}.drafters:Eagle3Head", f"{_OBJECTIVES}.drafter_kinds:Eagle3Objective", _LAYER),
     "falcon": HeadKind(
-        f"{_MODULES}.drafters:FalconHead", f"{_OBJECTIVES}.drafter_kinds:FalconObjective", {**_LAYER, "lstm": 8, "memory": 3}
+        f"{_MODULES}.drafters:FalconHead",
+        f"{_OBJECTIVES}.drafter_kinds:FalconObjective",
+        {**_LAYER, "lstm": 8, "memory": 3},
     ),
     "dflash": HeadKind(f"{_MODULES}.block:BlockHead", f"{_OBJECTIVES}.block_kinds:DFlashObjective", _BLOCK),
     "jetspec": HeadKind(

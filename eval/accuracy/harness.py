@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from sqlglot import exp
 
 from agent.ask_model import MOST_LINKS, shown
-from agent.prompts.profiles.compact_text import likely
+from agent.prompts.compact import likely
 from eval.accuracy.run import task_for
 from eval.datasets.gold_databases import open_training
 from eval.datasets.gold_sql import GoldError, normalise, place_of, plan_answer, real_tables

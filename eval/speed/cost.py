@@ -23,7 +23,8 @@ import torch
 
 from agent.assemble import LoadedModel
 from agent.conversation import Conversation
-from decoding.checkpoints.weight_files import read_weights, resolve
+from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, Work

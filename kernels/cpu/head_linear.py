@@ -226,9 +226,6 @@ def lstm_windows(table, gates, lines, length, memory, out, scratch):  # type: ig
             lstm_cell(own + 4 * row * size, next_cell + row * size, width, out + row * size)
 
 
-
-
-
 def _sigmoid(x: Floats) -> npt.NDArray[np.float64]:
     out: npt.NDArray[np.float64] = 1 / (1 + np.exp(-x.astype(np.float64)))
     return out

@@ -235,7 +235,9 @@ def join_totals(typing: Any, totals: Any, ones: Any, factor: Any, out: Any) -> A
 
 
 _ROW = 4 * PAGE  # bytes of a number for each position of a page
-_WIDE_ROWS_ZERO = np.float32(32768.0)  # of a query's 16 bits: 128 of the upper byte, which the offsets of keys take away again
+_WIDE_ROWS_ZERO = np.float32(
+    32768.0
+)  # of a query's 16 bits: 128 of the upper byte, which the offsets of keys take away again
 _ONES = np.int32(0x00010001)  # two words
 
 

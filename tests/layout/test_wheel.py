@@ -149,7 +149,8 @@ def test_names_of_modules_get_a_prefix(code: str, expected: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["import kernels.cpu", "import tools", 'f"kernels.cpu.{name}"', '"tools." "result"', "from \\\n tools import sql"]
+    "code",
+    ["import kernels.cpu", "import tools", 'f"kernels.cpu.{name}"', '"tools." "result"', "from \\\n tools import sql"],
 )
 def test_what_cannot_be_rewritten_stops_the_build(code: str) -> None:
     with pytest.raises(ValueError, match="line 1: "):

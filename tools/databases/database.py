@@ -75,8 +75,8 @@ class DatabaseKind:
 DATABASE_KINDS: dict[str, DatabaseKind] = {
     "duckdb": DatabaseKind(
         lambda sources: True,
-        "tools.databases.files.load_files:open_files",
-        "tools.databases.files.load_files:open_files_apart",
+        "tools.databases.files.open_files:open_files",
+        "tools.databases.files.open_files:open_files_apart",
     ),
     "server": DatabaseKind(
         lambda sources: is_url(sources[0]) and not names_a_file(sources[0]),

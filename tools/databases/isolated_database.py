@@ -110,9 +110,7 @@ class QueryWorker:
         opening, watchdog = self._opening(), Watchdog(START_S, self._kill)
         try:
             with self._watched(watchdog):
-                self._process = ChildProcess(
-                    "tools.databases.query_process", environment=self._environment(opening)
-                )
+                self._process = ChildProcess("tools.databases.query_process", environment=self._environment(opening))
                 self._process.pipe.send(opening)
                 unpacked(self._process.pipe.recv_bytes())
                 return self._process

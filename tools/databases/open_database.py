@@ -138,7 +138,7 @@ def open_database(
 def open_uploads(files: Sequence[Path], choices: Choices = DETECTED) -> tuple[Database, tuple[Sheet, ...]]:
     """Open files that a stranger brought, and say how those of CSV and Excel were read. All are copied, DuckDB's too, so
     that no process but bounded ones reads what is in them. Raises OpenError."""
-    from tools.databases.files.load_files import copy_apart_all
+    from tools.databases.files.open_files import copy_apart_all
 
     given = [str(file) for file in files]
     if _kind_of(given, "auto") is not DATABASE_KINDS["duckdb"]:

@@ -14,10 +14,9 @@ from sqlglot import exp
 
 from agent.ask_model import prompt_slots, tries_of
 from agent.context import AgentOptions
-from agent.prompts.compact import Compact
+from agent.prompts.compact import Compact, LeastScores
 from agent.prompts.plan_format import Plan
 from agent.prompts.profile import ModelStep
-from agent.prompts.profiles.compact_text import LeastScores
 from agent.prompts.slots import Slots
 from agent.state import Attempt
 from eval.datasets.gold_databases import LIMITS, Target, TrainingDatabase, with_notes

@@ -35,9 +35,7 @@ def packed_layers(config: ModelConfig, weights: Iterable[tuple[str, Any]]) -> Ar
     return _packed(config, weights, _Packer.layers)
 
 
-def _packed(
-    config: ModelConfig, weights: Iterable[tuple[str, Any]], arrays: "Callable[[_Packer], Arrays]"
-) -> Arrays:
+def _packed(config: ModelConfig, weights: Iterable[tuple[str, Any]], arrays: "Callable[[_Packer], Arrays]") -> Arrays:
     try:
         return arrays(_Packer(config, dict(rotated_layers(config, weights))))
     except (KeyError, RuntimeError, ValueError) as error:
@@ -63,9 +61,7 @@ class _Packer:
         return {
             **layers,
             **self._added(),
-            "rotated_embedding": padded_to(
-                rotated(embedding, rotation), config.vocab_size, padded(config.hidden_size)
-            ),
+            "rotated_embedding": padded_to(rotated(embedding, rotation), config.vocab_size, padded(config.hidden_size)),
             "embedding": embedding,
             "lm_head": np.zeros((0, 0), np.float32) if config.tie_embeddings else head,
         }

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from decoding.checkpoints.weight_files import resolve
+from decoding.checkpoints.resolve import resolve
 from decoding.engine.loop import Request, decode
 from decoding.engine.rounds import measure
 from decoding.engine.target import AnyTarget

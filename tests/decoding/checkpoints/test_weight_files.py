@@ -9,7 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from decoding.checkpoints.identity import weights_sha256
-from decoding.checkpoints.weight_files import base_sha256, read_weights, resolve
+from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelUnavailable
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 

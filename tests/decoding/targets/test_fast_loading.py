@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from decoding.checkpoints.cache_folder import silent
 from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.weight_files import read_weights, resolve
+from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import Work

@@ -2,8 +2,8 @@
 
 from random import Random
 
+from agent.prompts.compact import hints
 from agent.prompts.plan_format import Plan, PlannedTable
-from agent.prompts.profiles.compact_text import hints
 from tools.linking.link_schema import Link
 from tools.schema import Column, Schema, Table
 from training.data.examples import with_gold

@@ -71,9 +71,7 @@ def test_every_rule_has_pairs() -> None:
 def test_without_the_rule_a_pair_differs(copy: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against fixtures that would pass without the rule that they stand under."""
     for left_out in RULES:
-        monkeypatch.setattr(
-            "tools.sql.sqlite_to_duckdb.RULES", tuple(rule for rule in RULES if rule is not left_out)
-        )
+        monkeypatch.setattr("tools.sql.sqlite_to_duckdb.RULES", tuple(rule for rule in RULES if rule is not left_out))
         pairs = [(given, expected) for rule, given, expected in _pairs() if rule == left_out.__name__]
         assert any(sqlite_to_duckdb(given, copy.schema()) != expected for given, expected in pairs), left_out.__name__
 
