@@ -78,7 +78,8 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     if len(state["readings"]) > 1:
         return _read(state, runtime, reply)
     start = begin(runtime, "vote")
-    ranked, elected = toolbox.optional("vote", partial(_voted, state, toolbox, reply), ([], 0))
+    nothing: tuple[list[Candidate], int] = ([], 0)
+    ranked, elected = toolbox.optional("vote", partial(_voted, state, toolbox, reply), nothing)
     runtime.stream_writer(Wrote("vote", reply.texts[elected], reply.rounds[elected]))  # how the elected one was decoded
     detail = f"{ranked[0].votes} of {toolbox.options.samples} agree" if ranked else "left out"
     voting = tool_step("vote", since(start), detail)
