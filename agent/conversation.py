@@ -201,7 +201,7 @@ class Conversation:
         toolbox = self.toolbox
         if state["preview"] is None or toolbox.result is None:
             toolbox.keep(None)
-            return cast("State", state | {"sql": ""})
+            return state | {"sql": ""}
         if end.error:
             toolbox.leave_out(f"{end.where} failed and was left out", end.error)
         else:
@@ -210,9 +210,8 @@ class Conversation:
             )
         if toolbox.shown is None:
             toolbox.shown = toolbox.optional("present", partial(plainly, toolbox.result), None)
-        known = partial(self.remember, state["question"], state["sql"], state["number"], turn_of(state)["entity"])
-        toolbox.optional("remember", known, None)
-        return cast("State", state | {"answer": in_words(state, toolbox)})
+        toolbox.optional("remember", lambda: self._remembered(turn_of(state)), None)
+        return state | {"answer": in_words(state, toolbox)}
 
     def _failed(self, answer: Answer, end: "_End") -> Answer:
         """An answer that says what failed and what to do. What has a message for people is told by that alone."""
@@ -271,9 +270,12 @@ class Conversation:
         """Add a question that was answered elsewhere to the conversation. `sql` is in the database's dialect; `number` is the
         question's number in the conversation, by default the next; `entity` is what the answer names, if it is one thing.
         """
-        turns = self._graph.get_state(self._config).values.get("turns") or []
         number = number or self._asked() + 1
-        turn = Turn(question=without_reset(question) or question, sql=sql, number=number, entity=entity)
+        self._remembered(Turn(question=without_reset(question) or question, sql=sql, number=number, entity=entity))
+
+    def _remembered(self, turn: Turn) -> None:
+        """Add a turn, whose number is the newest question's, to the conversation."""
+        turns, number = self._graph.get_state(self._config).values.get("turns") or [], turn.get("number")
         self._graph.update_state(self._config, {"turns": [*turns, turn], "number": number}, as_node="answer")
 
     def _asked(self) -> int:

@@ -45,7 +45,7 @@ def _compiled(nodes: tuple[tuple[str, str, str], ...]) -> Any:
     graph = StateGraph(State, context_schema=Toolbox)
     ways = _ways()
     for name, place, before in nodes:
-        run = _told_apart(name, _imported(name, place))
+        run: Any = _told_apart(name, _imported(name, place))
         graph.add_node(name, _added(name, run, ways) if before else _led(run, ways) if ways else run)
     graph.add_edge(START, ways.get("relate", "relate"))
     graph.add_edge("answer", END)

@@ -98,9 +98,11 @@ def test_no_answer_and_refusal_have_their_own_exit_codes(tiny: str, singer: str,
     assert missing.exit_code == exit_codes.NO_ANSWER
     assert "nonsense" in missing.stderr
     script("plan", "DROP TABLE singer")
-    refused = run("ask", "Drop it", "--db", singer, "--model", tiny, "--attempts", "1")
-    assert refused.exit_code == exit_codes.REFUSED
-    assert "only reading is allowed" in refused.stderr
+    by_the_model = run("ask", "How many are there?", "--db", singer, "--model", tiny, "--attempts", "1")
+    assert by_the_model.exit_code == exit_codes.NO_ANSWER  # a script would think that somebody tried to write
+    assert "this is DROP" in by_the_model.stderr
+    refused = run("ask", "Delete all singers", "--db", singer, "--model", tiny)
+    assert refused.exit_code == exit_codes.REFUSED and refused.stderr.count("\n") == 1
 
 
 def test_a_real_tiny_model_runs_the_whole_agent(tiny: str, singer: str) -> None:
