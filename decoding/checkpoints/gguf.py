@@ -191,11 +191,11 @@ class _Reader(GGUFReader):
     vocabulary, take most of its time."""
 
     @property
-    def data(self) -> Array:
+    def data(self) -> Any:
         return self._data
 
     @data.setter
-    def data(self, mapped: Array) -> None:
+    def data(self, mapped: Any) -> None:
         self._data = np.asarray(mapped)
 
 

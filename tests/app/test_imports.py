@@ -1,5 +1,5 @@
 """What `ask` does without: torch, transformers, triton and gradio take longer to load than the answer takes to decode, and they
-are not installed with the core, whose 550 MB they would make 2.3 GB.
+are not installed with the core, whose 460 MB they would make 2.3 GB.
 """
 
 import os
