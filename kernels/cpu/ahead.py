@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from kernels.cpu.emit import get, get_byte, get_int, kernel, put
-from kernels.cpu.forward import model_of
+from kernels.cpu.emit import get, get_byte, get_int, kernel, put, read_record
+from kernels.cpu.job import Model
 from kernels.cpu.quantize import quantize
 from kernels.cpu.row_phases import adapted, norm_of
 
@@ -16,7 +16,7 @@ def ahead_rows(model_table, rows, scales, heads, count, room):  # type: ignore[n
 
     heads: int32 [count], a row's head among `Model.mask_layers`; below 0 the row stays what it is. Addresses.
     """
-    model = model_of(model_table)
+    model = read_record(model_table, Model)
     hidden, x, scratch = model.hidden, room, room + 4 * model.hidden
     for row in range(count):
         head, place, scale = get_int(heads, row), rows + row * model.hidden, get(scales, row)

@@ -6,12 +6,14 @@ processor's are narrower. Nothing here permits reordering: the same numbers come
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import count
+from typing import Any, get_type_hints
 
 from llvmlite import ir
 from numba import extending, njit, types
 
 intrinsic: Any = extending.intrinsic  # whose type says nothing of what becomes of its arguments
+_tuple_of: Any = types.BaseTuple.from_types  # has no types
 I8, I32, I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 LANES = 16
 FLOATS, INTEGERS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
@@ -226,6 +228,33 @@ get, put = _memory(F32, types.float32, 4)
 get_int, put_int = _memory(I32, types.int32, 4)
 get_long, put_long = _memory(I64, types.int64, 8)
 get_byte, put_byte = _memory(I8, types.uint8, 1)
+
+
+@intrinsic
+def read_record(typing: Any, table: Any, kind: Any) -> Any:
+    """The record of a NamedTuple class at an address, from its numbers as `kernels.cpu.job.table_of` writes them."""
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        places = count()
+
+        def read(record: Any) -> Any:
+            return context.make_tuple(b, record, [number(each) for each in record.types])
+
+        def number(each: Any) -> Any:
+            if isinstance(each, types.BaseTuple):
+                return read(each)
+            return load(b, arguments[0], constant(8 * next(places)), kind=F32 if each == types.float32 else I64)
+
+        return read(signature.return_type)
+
+    return record_type(kind.instance_class)(types.intp, kind), codegen
+
+
+def record_type(record: type) -> Any:
+    """numba's type of a NamedTuple of int, float (fp32 in kernels) and further such records."""
+    numbers = {int: types.int64, float: types.float32}
+    fields = [numbers.get(kind) or record_type(kind) for kind in get_type_hints(record).values()]
+    return _tuple_of(fields, record)
 
 
 @intrinsic

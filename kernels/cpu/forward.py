@@ -5,7 +5,7 @@ output is computed by one of them, in an order of its own.
 """
 
 from kernels.cpu.attention.phases import attention, qkv_products
-from kernels.cpu.emit import get, get_long, kernel
+from kernels.cpu.emit import kernel, read_record
 from kernels.cpu.job import INNER, PHASES, STREAM, Job, Model
 from kernels.cpu.lm_head import elect, head_products
 from kernels.cpu.product_phases import gate_products, residual_product
@@ -13,79 +13,9 @@ from kernels.cpu.row_phases import last_rows, quantized_blocks, stream_rows
 
 
 @kernel
-def model_of(table):  # type: ignore[no-untyped-def]
-    return Model(
-        get_long(table, 0),
-        get_long(table, 1),
-        get_long(table, 2),
-        get_long(table, 3),
-        get_long(table, 4),
-        get_long(table, 5),
-        get_long(table, 6),
-        get_long(table, 7),
-        get_long(table, 8),
-        get_long(table, 9),
-        get_long(table, 10),
-        get_long(table, 11),
-        get_long(table, 12),
-        get_long(table, 13),
-        get_long(table, 14),
-        get_long(table, 15),
-        get_long(table, 16),
-        get_long(table, 17),
-        get(table, 36),
-    )
-
-
-@kernel
-def _job_of(table):  # type: ignore[no-untyped-def]
-    return Job(
-        get_long(table, 0),
-        get_long(table, 1),
-        get_long(table, 2),
-        get_long(table, 3),
-        get_long(table, 4),
-        get_long(table, 5),
-        get_long(table, 6),
-        get_long(table, 7),
-        get_long(table, 8),
-        get_long(table, 9),
-        get_long(table, 10),
-        get_long(table, 11),
-        get_long(table, 12),
-        get_long(table, 13),
-        get_long(table, 14),
-        get_long(table, 15),
-        get_long(table, 16),
-        get_long(table, 17),
-        get_long(table, 18),
-        get_long(table, 19),
-        get_long(table, 20),
-        get_long(table, 21),
-        get_long(table, 22),
-        get_long(table, 23),
-        get_long(table, 24),
-        get_long(table, 25),
-        get_long(table, 26),
-        get_long(table, 27),
-        get_long(table, 28),
-        get_long(table, 29),
-        get_long(table, 30),
-        get_long(table, 31),
-        get_long(table, 32),
-        get_long(table, 33),
-        get_long(table, 34),
-        get_long(table, 35),
-        get_long(table, 36),
-        get_long(table, 37),
-        get_long(table, 38),
-    )
-
-
-@kernel
 def forward(thread, sync, model_table, job_table):  # type: ignore[no-untyped-def]
     """Addresses of the numbers of a `Model` and a `Job` (see `table_of`); called by `kernels.cpu.team.Team`."""
-    model, job = model_of(model_table), _job_of(job_table)
+    model, job = read_record(model_table, Model), read_record(job_table, Job)
     scratch = job.scratch + thread * job.scratch_stride
     width = model.heads * model.dim
     for layer in range(job.layers):

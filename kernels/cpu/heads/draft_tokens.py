@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from kernels.cpu.emit import get, get_int, get_long, kernel, largest, put, put_long
-from kernels.cpu.heads.linear import MATRIX, Matrix, linear, linear_scratch, read_matrix
+from kernels.cpu.emit import get, get_int, get_long, kernel, largest, put, put_long, read_record
+from kernels.cpu.heads.linear import Matrix, linear, linear_scratch
 from kernels.cpu.heads.recurrent import gru_cell, sigmoid
 from kernels.cpu.lm_head import noise_word
 from kernels.cpu.row_phases import copy
@@ -43,32 +43,9 @@ class Corrector(NamedTuple):
 
 
 @kernel
-def _vocabulary_of(table):  # type: ignore[no-untyped-def]
-    return Vocabulary(
-        read_matrix(table, 0),
-        get_long(table, MATRIX),
-        get_long(table, MATRIX + 1),
-        get(table, 2 * (MATRIX + 2)),
-        get_long(table, MATRIX + 3),
-    )
-
-
-@kernel
-def _corrector_of(table):  # type: ignore[no-untyped-def]
-    return Corrector(
-        read_matrix(table, 0),
-        read_matrix(table, MATRIX),
-        read_matrix(table, 2 * MATRIX),
-        read_matrix(table, 3 * MATRIX),
-        get_long(table, 4 * MATRIX),
-        get_long(table, 4 * MATRIX + 1),
-    )
-
-
-@kernel
 def ranked(table, states, stride, rows, position, step, logits, scratch):  # type: ignore[no-untyped-def]
     """`_ranked` of the vocabulary of a table."""
-    _ranked(_vocabulary_of(table), states, stride, rows, position, step, logits, scratch)
+    _ranked(read_record(table, Vocabulary), states, stride, rows, position, step, logits, scratch)
 
 
 @kernel
@@ -99,7 +76,7 @@ def best(table, states, stride, rows, position, step, count, tokens, scores, log
 
     logits: room for [rows + 1, outputs]. table: of the vocabulary.
     """
-    vocabulary = _vocabulary_of(table)
+    vocabulary = read_record(table, Vocabulary)
     _ranked(vocabulary, states, stride, rows, position, step, logits, scratch)
     outputs = vocabulary.matrix.outputs
     for row in range(rows):
@@ -146,7 +123,7 @@ def corrected(  # type: ignore[no-untyped-def]
     [rows], giving `after` [rows, width]. place [rank]: what the position's state adds to the left factor, 0
     where there is no correction; base [outputs]: the position's logits from `ranked`. scratch: see `corrected_scratch`.
     """
-    corrector, vocabulary = _corrector_of(corrector_table), _vocabulary_of(table)
+    corrector, vocabulary = read_record(corrector_table, Corrector), read_record(table, Vocabulary)
     width, rank, outputs = corrector.recurrent.inputs, corrector.mixed.outputs, vocabulary.matrix.outputs
     cold = _ONE / vocabulary.heat if vocabulary.heat > _ZERO else _ONE
     embedded, inputs = scratch, scratch + 4 * rows * corrector.inputs.inputs

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.cpu.attention.tree_attention import attend
-from kernels.cpu.emit import get, get_int, get_long, kernel, put
-from kernels.cpu.heads.linear import MATRIX, Matrix, linear, linear_scratch, read_matrix
+from kernels.cpu.emit import get, get_int, get_long, kernel, put, read_record
+from kernels.cpu.heads.linear import Matrix, linear, linear_scratch
 from kernels.cpu.job import BLOCK, PAGE
 from kernels.cpu.row_phases import copy, norm, rotate
 from kernels.cpu.swiglu import swiglu
@@ -68,58 +68,9 @@ TEXT = len(Text._fields)
 
 
 @kernel
-def _layer_of(table):  # type: ignore[no-untyped-def]
-    after = 4 * MATRIX
-    return Layer(
-        read_matrix(table, 0),
-        read_matrix(table, MATRIX),
-        read_matrix(table, 2 * MATRIX),
-        read_matrix(table, 3 * MATRIX),
-        get_long(table, after),
-        get_long(table, after + 1),
-        get_long(table, after + 2),
-        get_long(table, after + 3),
-        get_long(table, after + 4),
-        get(table, 2 * (after + 5)),
-        get_long(table, after + 6),
-    )
-
-
-@kernel
-def _rows_of(table):  # type: ignore[no-untyped-def]
-    return Rows(
-        get_long(table, 0),
-        get_long(table, 1),
-        get_long(table, 2),
-        get_long(table, 3),
-        get_long(table, 4),
-        get_long(table, 5),
-        get_long(table, 6),
-        get_long(table, 7),
-        get_long(table, 8),
-        get_long(table, 9),
-        get_long(table, 10),
-    )
-
-
-@kernel
-def _text_of(table):  # type: ignore[no-untyped-def]
-    return Text(
-        get_long(table, 0),
-        get_long(table, 1),
-        get_long(table, 2),
-        get_long(table, 3),
-        get_long(table, 4),
-        get_long(table, 5),
-        get_long(table, 6),
-        get_long(table, 7),
-    )
-
-
-@kernel
 def context_rows(layer_table, rows_table):  # type: ignore[no-untyped-def]
     """Keys and values of rows that are nothing else: those of a block head's context. Tables: see `table_of`."""
-    layer, rows = _layer_of(layer_table), _rows_of(rows_table)
+    layer, rows = read_record(layer_table, Layer), read_record(rows_table, Rows)
     width = 2 * layer.kv_heads * layer.dim
     stride = 4 * layer.qkv.inputs * layer.qkv.parts
     rest = rows.scratch + 4 * rows.fed * width
@@ -133,7 +84,7 @@ def context_rows(layer_table, rows_table):  # type: ignore[no-untyped-def]
 @kernel
 def layer_rows(layer_table, rows_table):  # type: ignore[no-untyped-def]
     """A layer's forward: the rows' keys and values go to their slots, its output into the stream."""
-    layer, rows = _layer_of(layer_table), _rows_of(rows_table)
+    layer, rows = read_record(layer_table, Layer), read_record(rows_table, Rows)
     queries, width = layer.heads * layer.dim, (layer.heads + 2 * layer.kv_heads) * layer.dim
     qkv, mixed = rows.scratch, rows.scratch + 4 * rows.fed * width
     rest = mixed + 4 * rows.fed * max(queries, 2 * layer.down.inputs)
@@ -146,7 +97,7 @@ def layer_rows(layer_table, rows_table):  # type: ignore[no-untyped-def]
             _position(layer, rows, 0, row, mine + 4 * head * layer.dim, factor)
         _remember(layer, rows, row, mine + 4 * queries)
     for index in range(rows.text_count):
-        text = _text_of(rows.texts + 8 * TEXT * index)
+        text = read_record(rows.texts + 8 * TEXT * index, Text)
         for kv_head in range(layer.kv_heads):
             _attend(layer, rows, text, kv_head, qkv, width, mixed, rest)
     linear(layer.output, 0, hidden, mixed, 4 * queries, rows.fed, rows.x, 4 * hidden, True, rest)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kernels.cpu.emit import get, get_byte, get_int, get_long, kernel, put, put_byte, put_int
+from kernels.cpu.emit import get, get_byte, get_int, get_long, kernel, put, put_byte, put_int, read_record
 from kernels.cpu.job import BLOCK, GROUP_ROWS, LINE
 from kernels.cpu.products.int8_products import prepare, products, products_reference, release
 from kernels.cpu.quantize import hadamard, hadamard_reference, quantize, quantize_reference, rescale
@@ -35,31 +35,10 @@ class Matrix(NamedTuple):
     eps: float  # of the norm
 
 
-MATRIX = len(Matrix._fields)
-
-
-@kernel
-def read_matrix(table, first):  # type: ignore[no-untyped-def]
-    """The `Matrix` whose numbers begin at number `first` of a table."""
-    return Matrix(
-        get_long(table, first),
-        get_long(table, first + 1),
-        get_long(table, first + 2),
-        get_long(table, first + 3),
-        get_long(table, first + 4),
-        get_long(table, first + 5),
-        get_long(table, first + 6),
-        get_long(table, first + 7),
-        get_long(table, first + 8),
-        get_long(table, first + 9),
-        get(table, 2 * (first + 10)),
-    )
-
-
 @kernel
 def linear_of(table, first, outputs, x, x_stride, rows, out, out_stride, add, scratch):  # type: ignore[no-untyped-def]
     """`linear` of the matrix of a table."""
-    linear(read_matrix(table, 0), first, outputs, x, x_stride, rows, out, out_stride, add, scratch)
+    linear(read_record(table, Matrix), first, outputs, x, x_stride, rows, out, out_stride, add, scratch)
 
 
 @kernel

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kernels.cpu.emit import get, kernel, put
-from kernels.cpu.heads.linear import MATRIX, Matrix, linear, read_matrix
+from kernels.cpu.emit import get, kernel, put, read_record
+from kernels.cpu.heads.linear import Matrix, linear
 from kernels.cpu.row_phases import copy
 from kernels.cpu.swiglu import exp2
 
@@ -65,12 +65,7 @@ def lstm_windows(table, gates, lines, length, memory, out, scratch):  # type: ig
     gates [lines, length, 4, width]: the first layer's, from its inputs; a line has length - memory + 1 windows. scratch:
     11 * width floats for each window, and what `linear` needs for them. table: of an `Lstm`.
     """
-    lstm = Lstm(
-        read_matrix(table, 0),
-        read_matrix(table, MATRIX),
-        read_matrix(table, 2 * MATRIX),
-        read_matrix(table, 3 * MATRIX),
-    )
+    lstm = read_record(table, Lstm)
     width, windows = lstm.recurrent.inputs, length - memory + 1
     rows = lines * windows
     size = 4 * width

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numba import types
 
-from kernels.cpu.emit import get, get_int, get_long, kernel, put, put_int
+from kernels.cpu.emit import get, get_int, get_long, kernel, put, put_int, read_record
 from kernels.cpu.heads.draft_tokens import best_of
 from kernels.cpu.job import MOST_FOLLOWERS, TextTable
 
@@ -20,14 +20,7 @@ def best_in_text(table, logits, pairs, length, before, last, count, tokens, scor
     pairs: fp32 scores of pairs after `last`; 0: it has none. length: of the text. before, last: the tokens before the wanted
     one. room: of `text_guesses_room` bytes. Addresses.
     """
-    of = TextTable(
-        get_long(table, 0),
-        get_long(table, 1),
-        get_long(table, 2),
-        get_long(table, 3),
-        get_long(table, 4),
-        get_long(table, 5),
-    )
+    of = read_record(table, TextTable)
     padded = (of.size + 15) // 16 * 16
     spare, found = room + 4 * padded, room + 8 * padded
     for i in range(of.size):
