@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import extending, njit, types
 
 intrinsic: Any = extending.intrinsic  # whose type says nothing of what becomes of its arguments
+_tuple_of: Any = types.BaseTuple.from_types  # has no types
 I8, I32, I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 LANES = 16
 FLOATS, INTEGERS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
@@ -253,7 +254,7 @@ def record_type(record: type) -> Any:
     """numba's type of a NamedTuple of int, float (fp32 in kernels) and further such records."""
     numbers = {int: types.int64, float: types.float32}
     fields = [numbers.get(kind) or record_type(kind) for kind in get_type_hints(record).values()]
-    return types.BaseTuple.from_types(fields, record)
+    return _tuple_of(fields, record)
 
 
 @intrinsic
