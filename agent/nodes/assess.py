@@ -9,7 +9,7 @@ Judges an answer: how sure it is, and what is doubtful about it.
 A plan with an unlikely token is written again, behind several orders of the schema.
 
 Such plans are wrong four times out of five, and the mean of what the model says behind other orders mends one in twelve of
-them (log/2026-11-24-schema-orders.md). The first plan is what drafts copy from then, so the second costs few forwards.
+them (log/schema-orders.md). The first plan is what drafts copy from then, so the second costs few forwards.
 
 Other plans for a question whose answer is doubtful.
 

@@ -29,7 +29,7 @@ def hold_torch_to_one_thread() -> None:
 
     Does nothing where torch is not imported. Its workers spin between two operators, on processors that our own kernels
     need. It must not be done and undone for every forward: `set_num_threads` starts a pool of threads anew, which look for
-    work for about 80 ms, and forwards beside them took up to twice as long (log/2026-11-23-cpu-kernels.md).
+    work for about 80 ms, and forwards beside them took up to twice as long (log/cpu-kernels.md).
     """
     torch = sys.modules.get("torch")
     if getattr(_here, "is_held", False) or torch is None or not hasattr(torch, "set_num_threads"):

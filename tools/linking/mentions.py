@@ -58,7 +58,7 @@ def mentioned_columns(schema: Schema, question: str, values: Sequence[ValueMatch
     """The columns of several words whose names the question says in full, in its order, and what they leave no words for.
 
     All of them stand in the gold plans of the questions on held-back databases, and 98 % in those of Spider's dev questions
-    (log/2026-11-25-said-columns.md). A single word may be said of something else, and a key may be meant by joining, so
+    (log/plan-rules.md). A single word may be said of something else, and a key may be meant by joining, so
     they are left out.
 
     A name counts in whatever style it is written. Here the only bed that is said is that of the bed type:

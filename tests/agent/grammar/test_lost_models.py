@@ -1,6 +1,6 @@
 """What a lost model wrote and databases refused: each cause is a place where the grammar now offers nothing of the kind.
 
-The causes are those of SmolLM2-Instruct on Spider's dev questions (log/2026-11-22-grammar.md).
+The causes are those of SmolLM2-Instruct on Spider's dev questions (log/grammar.md).
 """
 
 import pytest

@@ -147,7 +147,7 @@ def p95(rows: Sequence[int]) -> int:
 def test_under_load_others_wait_for_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """95th percentiles of rows: until a short question's first token, until each further one, and until a long one's first.
 
-    The figures are in log/2026-11-22-serving-and-load.md.
+    The figures are in log/serving-and-load.md.
     """
     whole, parts = Served(0), Served(256)
     monkeypatch.setattr(engine, "parts_of_prompts", in_order_of_coming)
