@@ -24,20 +24,21 @@ COMMANDS = {
     "ask": "app.ask.ask:ask",
     "chat": "app.ask.ask:chat",
     "ui": "app.serve.ui:ui",
-    "learn": "app.ask.learn:learn",
-    "mcp": "app.serve.mcp:mcp",
-    "serve": "app.serve.serve:serve",
     "sql": "app.ask.inspect:sql",
     "schema": "app.ask.inspect:schema",
+    "serve": "app.serve.serve:serve",
+    "mcp": "app.serve.mcp:mcp",
     "logs": "app.ask.inspect:logs",
-    "ablate": "app.measure.evaluate:ablate",
+    "learn": "app.ask.learn:learn",
+    "models": "app.doctor:app",
     "doctor": "app.doctor:doctor",
     "eval": "app.measure.evaluate:app",
+    "ablate": "app.measure.evaluate:ablate",
     "bench": "app.measure.bench:app",
-    "models": "app.doctor:app",
-    "train": "app.train.train:app",
     "data": "app.train.data:app",
+    "train": "app.train.train:app",
 }
+LABORATORY = {"eval", "ablate", "bench", "data", "train"}  # measures, and makes weights; the others use them
 GROUPS = {
     "eval": {
         "conversation": "app.measure.evaluate_others:conversation",
@@ -73,7 +74,9 @@ def _command(name: str) -> Any:
         parent.add_typer(found, name=name)
     else:
         parent.command(name)(found)
-    return typer.main.get_group(parent).commands[name]
+    command: Any = typer.main.get_group(parent).commands[name]
+    command.rich_help_panel = "Laboratory" if name in LABORATORY else "Use"
+    return command
 
 
 class _Commands(Mapping[str, Any]):

@@ -106,7 +106,7 @@ class Node:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-_NODES = "agent.graph.nodes"
+_NODES = "agent.nodes"
 
 NODES: dict[str, Node] = {
     "relate": Node(f"{_NODES}.follow_ups:relate", "Reading the question in its conversation", relate_notes),
@@ -119,7 +119,7 @@ NODES: dict[str, Node] = {
     "execute": Node(f"{_NODES}.answer:execute", "Running the query", execute_notes),
     "refine": Node(f"{_NODES}.write:refine", "Correcting the SQL", written_notes),
     "vary": Node(f"{_NODES}.follow_ups:vary", "Looking for another query", check_notes),
-    "doubt": Node("agent.nodes.assess:doubt", "Looking for other readings"),
+    "doubt": Node(f"{_NODES}.assess:doubt", "Looking for other readings"),
     "answer": Node(f"{_NODES}.answer:answer", "Answering"),
 }
 

@@ -163,7 +163,7 @@ class KernelPaths(KernelBlock):
             columns=self._embedding.shape[1],
         )
         self._corrector = Placed(record)
-        self._corrected = compiled("heads.draft_tokens:corrected")
+        self._corrected = compiled("draft_tokens:corrected")
 
     def chain(self, states: Floats, tokens: Sequence[int], cursor: ConstraintCursor | None) -> list[int] | None:
         """There is no faster way to a chain than `expansion`."""

@@ -208,7 +208,7 @@ class KernelFalcon:
         self._layers = HeadLayers(weights, self._space, norms)
         names = [f"lstm_{kind}.{index}" for index in (0, 1) for kind in ("inputs", "recurrent")]
         self._lstm = Placed(Lstm(*(weights.matrix(name).record for name in names)))
-        self._run_lstm = compiled("heads.recurrent:lstm_windows")
+        self._run_lstm = compiled("head_linear:lstm_windows")
         self._features = np.empty((0, weights.width), np.float32)  # of tokens that have no pair yet
         before = sizes["memory"] + sizes["k"] - 1
         self._line = np.zeros((before, 2, weights.width), np.float32)  # a text is preceded by zeros

@@ -90,7 +90,7 @@ class HeadLayers:
         new_pages = partial(Pages, FloatLayout(len(norms) * first.kv_heads, first.dim))
         self.kept = taken_rows({} if caches is None else caches, weights, new_pages)
         self.pages = self.kept.pages
-        self._run, self._context = compiled("heads.head_layer:layer_rows"), compiled("heads.head_layer:context_rows")
+        self._run, self._context = compiled("head_layer:layer_rows"), compiled("head_layer:context_rows")
 
     def context(self, inputs: Floats, fed: Sequence["Fed"], norm: str) -> None:
         """Add rows that are only seen, at positions like their slots. inputs [rows, width], which get `norm`."""

@@ -118,7 +118,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._scratch = np.empty(0, np.uint8)
-        self._linear = compiled("heads.linear:linear_of")
+        self._linear = compiled("head_linear:linear_of")
 
     def scratch(self, size_bytes: int) -> int:
         """Address of so much memory, until the next call."""
@@ -178,7 +178,7 @@ class PackedRows:
         self._weight = aligned((count // 16, columns // 4, 16, 4), np.int8)
         self._scales, self._offsets = np.empty(count, np.float32), np.empty(count, np.int32)
         scratch = np.empty(columns, np.uint8)
-        compiled("heads.linear:pack_rows")(
+        compiled("head_linear:pack_rows")(
             address(source),
             columns,
             address(wanted),
@@ -213,7 +213,7 @@ class KernelVocabulary:
         signed = (sampler.seed + (1 << 63)) % (1 << 64) - (1 << 63)  # the same 64 bits
         temperature, size = float(sampler.temperature), len(self.ids)
         self.placed = Placed(Vocabulary(self._rows.matrix, address(self.ids), size, temperature, signed))
-        self._best, self._ranked = compiled("heads.draft_tokens:best"), compiled("heads.draft_tokens:ranked")
+        self._best, self._ranked = compiled("draft_tokens:best"), compiled("draft_tokens:ranked")
 
     @classmethod
     def for_prompt(

@@ -50,7 +50,7 @@ class AheadHeads:
         self._tokens = ahead.tokens
         self._table = table_of(model._replace(mask_rank=rank, mask_layers=address(self._layers)))
         self._room = aligned(ahead_room(rank, model.hidden), np.uint8)
-        self._run = compiled("ahead:ahead_rows")
+        self._run = compiled("forward:ahead_rows")
 
     def apply(self, rows: Bytes, scales: Floats, heads: Sequence[tuple[bool, int]]) -> None:
         """Turn quantized rows into those for tokens ahead. heads: of each row, whether it is a mask's, and how many tokens; 0:
@@ -67,7 +67,7 @@ class KernelPairs:
 
     def __init__(self, pairs: TokenPairs) -> None:
         self._pairs, self.ids, self.beginning = pairs, pairs.ids, pairs.beginning
-        self._run = compiled("heads.text_guesses:best_in_text")
+        self._run = compiled("text_guesses:best_in_text")
 
     def in_text(self, text: Sequence[int]) -> "KernelTextScores":
         return KernelTextScores(self._pairs, text, self._run)

@@ -20,9 +20,9 @@ from torch import Tensor
 from decoding.checkpoints.adapter import merged_weights
 from decoding.checkpoints.embedded import EMBEDDED_NAMES, embedded_gguf
 from decoding.checkpoints.gguf import hub_name
-from decoding.checkpoints.model_config import ModelConfig
+from decoding.checkpoints.model_config import ModelConfig, load_config
 from decoding.checkpoints.resolve import resolve
-from decoding.checkpoints.weight_files import load_config, read_weights
+from decoding.checkpoints.weight_files import read_weights
 from decoding.errors import ModelError
 from decoding.serving.text_decoder import TextDecoder
 from eval.speed.side_by_side.peer_process import Ask, Peer, PeerModel

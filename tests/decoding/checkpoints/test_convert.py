@@ -15,9 +15,9 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from decoding.checkpoints import gguf as convert
 from decoding.checkpoints.cache_folder import models_folder, silent
-from decoding.checkpoints.model_config import Rope
+from decoding.checkpoints.model_config import Rope, load_config
 from decoding.checkpoints.resolve import resolve
-from decoding.checkpoints.weight_files import base_sha256, load_config, read_weights
+from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelError, ModelUnavailable, UnsupportedModel
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings

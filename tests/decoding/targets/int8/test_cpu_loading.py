@@ -61,7 +61,7 @@ def test_a_damage_that_no_size_shows_is_found_by_the_doctor(tmp_path: Path, monk
 
 def test_damaged_object_code_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
-    place = "row_phases:copy"
+    place = "phases:copy"
     compiled.__wrapped__(place)  # type: ignore[attr-defined]
     (file,) = (tmp_path / "kernels").glob("*/*.o")
     whole = file.read_bytes()
