@@ -28,7 +28,7 @@ def no_example_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_session_is_what_the_chat_answers() -> None:
     assert len(SESSION) == 1
     pairs = told(SESSION[0])
-    assert len(pairs) > 4
+    assert len(pairs) > 3
     result = run("chat", stdin="\n".join(question for question, _ in pairs) + "\n")
     printed = result.stdout.splitlines()
     for question, lines in pairs:
