@@ -220,7 +220,7 @@ class RowTimes:
         return (count * found + TRUST) / (count + TRUST)
 
 
-class Experience:
+class AcceptanceStats:
     """Of one loaded model. Written by the thread that decodes.
 
     >>> experience = Experience()
@@ -234,9 +234,9 @@ class Experience:
         self._kept: dict[Hashable, Any] = {}
         self._kind: tuple[Hashable, ...] = ()
 
-    def of(self, *kind: Hashable) -> "Experience":
+    def of(self, *kind: Hashable) -> "AcceptanceStats":
         """The part that texts of one kind have written."""
-        part = Experience()
+        part = AcceptanceStats()
         part._kept, part._kind = self._kept, (*self._kind, *kind)
         return part
 

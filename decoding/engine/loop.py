@@ -16,7 +16,7 @@ from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintError
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.ensemble import PROMPT_ROWS, Ensemble, parts_of_prompts
-from decoding.engine.experience import Experience, RowCosts
+from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.method import Context, HeadPass, Method, Recall, run_together
 from decoding.engine.rounds import FinishReason, Round
 from decoding.engine.sampler import Sampler
@@ -42,7 +42,7 @@ class Request:
     identity: Callable[[], TargetIdentity] | None = None  # the target's, for heads that belong to one target
     other_prompts: tuple[tuple[int, ...], ...] = ()  # further prompts for the same text, see `Ensemble`
     row_costs: RowCosts | None = None  # what the target's forwards take on this machine, if it was measured
-    experience: Experience = field(default_factory=Experience)  # of earlier texts of this kind with this method
+    experience: AcceptanceStats = field(default_factory=AcceptanceStats)  # of earlier texts of this kind with this method
 
     @property
     def prompts(self) -> tuple[tuple[int, ...], ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.ensemble import Ensemble
-from decoding.engine.experience import Experience, RowCosts
+from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, Array, DraftCaches, PairScores, Scores
 from decoding.engine.verify import Verdict
@@ -81,7 +81,7 @@ class Context:
     prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
     row_costs: RowCosts | None = None  # what this machine takes for a forward; None: not measured
     draft_caches: DraftCaches = field(default_factory=dict)  # of the text's sequence, see `TargetSequence`
-    experience: Experience = field(default_factory=Experience)  # of earlier texts of this kind with this method
+    experience: AcceptanceStats = field(default_factory=AcceptanceStats)  # of earlier texts of this kind with this method
     ahead: int = 0  # see `Target`
 
     @classmethod
@@ -94,7 +94,7 @@ class Context:
         cursor: Callable[[], ConstraintCursor | None],
         sequences: Ensemble,
         row_costs: RowCosts | None,
-        experience: Experience,
+        experience: AcceptanceStats,
     ) -> Self:
         """The context of a text that this target decodes in these sequences."""
         return cls(

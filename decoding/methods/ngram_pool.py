@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from decoding.engine.constraint import ConstraintCursor
-from decoding.engine.experience import Experience
+from decoding.engine.experience import AcceptanceStats
 
 CONTEXTS = range(8, 0, -1)  # how many last tokens are compared, by default; a longer match ranks no higher
 
@@ -129,7 +129,7 @@ class CopiedGuesses:
     """
 
     def __init__(
-        self, texts: Sequence[Sequence[int]], most: int, length: int, experience: Experience, begins: int = 0
+        self, texts: Sequence[Sequence[int]], most: int, length: int, experience: AcceptanceStats, begins: int = 0
     ) -> None:
         self._pool, self._most, self._length = NgramPool(0, texts), most, length
         self._begins, self._at_beginning = begins, False

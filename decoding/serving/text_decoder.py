@@ -18,7 +18,7 @@ from decoding.checkpoints.adapter import Adapter
 from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.experience import Experience, RowCosts
+from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.loop import Request
 from decoding.engine.method import Recall
 from decoding.engine.rounds import Metrics, Round, measure, prefilled_tokens
@@ -105,7 +105,7 @@ class TextDecoder:
         self.batcher = batcher or Batcher(target)
         self.queue = ModelQueue(SEATS)
         self.row_costs: Callable[[], RowCosts | None] = lambda: None  # what is known of this machine
-        self._experience = Experience()
+        self._experience = AcceptanceStats()
 
     @contextmanager
     def reserved(

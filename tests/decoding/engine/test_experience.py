@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from decoding.engine.draft import Draft
-from decoding.engine.experience import LIMIT, Experience, Rate, RowTimes, RunningMeans
+from decoding.engine.experience import LIMIT, AcceptanceStats, Rate, RowTimes, RunningMeans
 from decoding.engine.method import Recall
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import Scores
@@ -41,7 +41,7 @@ def test_old_observations_fade() -> None:
 
 
 def test_what_would_not_be_seen_again_is_forgotten_from_text_to_text() -> None:
-    experience = Experience()
+    experience = AcceptanceStats()
     for _ in range(200):
         experience.means("worth", (0.5,)).saw(0, 0.0)
     assert experience.means("worth", (0.5,))[0] < 0.1
@@ -51,7 +51,7 @@ def test_what_would_not_be_seen_again_is_forgotten_from_text_to_text() -> None:
 
 
 def test_a_text_begins_with_what_others_of_its_kind_have_taught() -> None:
-    experience = Experience()
+    experience = AcceptanceStats()
     for _ in range(60):
         text = experience.of("adaptive", "plan")
         text.means("right", (0.2, 0.7)).saw(0, 1.0)
@@ -63,7 +63,7 @@ def test_a_text_begins_with_what_others_of_its_kind_have_taught() -> None:
 
 
 def test_one_text_does_not_see_what_another_counts_beside_it() -> None:
-    experience = Experience()
+    experience = AcceptanceStats()
     first, second = (experience.means("right", (0.5,)) for _ in range(2))
     first.saw(0, 1.0)
     assert (second[0], experience.means("right", (0.5,))[0] > 0.5) == (0.5, True)
@@ -71,7 +71,7 @@ def test_one_text_does_not_see_what_another_counts_beside_it() -> None:
 
 def test_masks_that_never_helped_are_not_tried_again() -> None:
     """The target's guesses at masks are wrong: it knows a token only from the one before."""
-    experience, drafted = Experience(), []
+    experience, drafted = AcceptanceStats(), []
     for _ in range(30):
         target = ToyTarget(lambda tokens: 20.0 * torch.eye(VOCAB)[(tokens[-1] + 5) % VOCAB])
         rounds = rounds_of(Adaptive(copies=0), target, max_new_tokens=12, experience=experience)
@@ -80,7 +80,7 @@ def test_masks_that_never_helped_are_not_tried_again() -> None:
 
 
 def test_copies_that_were_right_are_believed_sooner() -> None:
-    recall, experience, forwards = Recall(), Experience(), []
+    recall, experience, forwards = Recall(), AcceptanceStats(), []
     recall.add((*PROMPT[-2:], *((PROMPT[-1] + ahead) % VOCAB for ahead in range(1, 30))))
     for _ in range(30):
         target = ToyTarget(lambda tokens: 20.0 * torch.eye(VOCAB)[(tokens[-1] + 1) % VOCAB])
@@ -97,7 +97,7 @@ def test_a_head_whose_draft_takes_long_is_left_out(
     that it is the draft's time that decides.
     """
     head = small_head("path_tree", VOCAB, VOCAB)
-    experience, drafted, rounds = Experience(), list[int](), 0
+    experience, drafted, rounds = AcceptanceStats(), list[int](), 0
     draft, took = HeadGuesses.draft, Adaptive.took
     monkeypatch.setattr(HeadGuesses, "draft", lambda *args: (drafted.append(1), draft(*args)))
     monkeypatch.setattr(Adaptive, "took", lambda self, *_: took(self, draft_ms if self._head.drafted else 0.1, 10.0))
@@ -151,7 +151,7 @@ def test_a_machine_that_has_become_slower_is_believed() -> None:
 @pytest.mark.parametrize("dearer", [0.0, 8.0])
 def test_rows_that_turn_out_dear_are_saved(dearer: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Times are invented here, too. The table says 0.06 plain steps a row."""
-    experience, drafted = Experience(), list[int]()
+    experience, drafted = AcceptanceStats(), list[int]()
     observe = Adaptive.observe
 
     def timed(self: Adaptive, draft: Draft, scores: Scores, verdict: Verdict) -> None:

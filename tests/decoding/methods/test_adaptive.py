@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from decoding.engine.draft import ROOT
-from decoding.engine.experience import Experience, RowCosts
+from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.method import Context, Recall
 from decoding.engine.rounds import text_tokens
 from decoding.engine.sampler import Sampler
@@ -47,7 +47,7 @@ def test_costs_that_are_given_are_not_overruled_by_measured_times(
     head = small_head("path_tree", VOCAB, VOCAB) if draft_cost else "none"
 
     def drafts() -> list[tuple[int, ...]]:
-        experience = Experience()
+        experience = AcceptanceStats()
         return [
             each.draft_tokens
             for _ in range(8)
@@ -60,7 +60,7 @@ def test_costs_that_are_given_are_not_overruled_by_measured_times(
 
 
 def test_a_row_keeps_the_cost_that_is_given_while_drafts_are_timed() -> None:
-    target, experience = ToyTarget(), Experience()
+    target, experience = ToyTarget(), AcceptanceStats()
     context = Context(Sampler(), target.embedding, target.lm_head, Recall(), experience=experience)
     told, found = (RoundCosts(context, row_cost, 0.0, has_head=True) for row_cost in (0.5, 0.0))
     for number in range(200):
@@ -74,7 +74,7 @@ def test_a_row_keeps_the_cost_that_is_given_while_drafts_are_timed() -> None:
 
 
 def test_masks_cost_what_asking_them_takes() -> None:
-    target, experience = ToyTarget(), Experience()
+    target, experience = ToyTarget(), AcceptanceStats()
     context = Context(Sampler(), target.embedding, target.lm_head, Recall(), experience=experience)
     told, found = (RoundCosts(context, row_cost, 0.0, has_head=False) for row_cost in (0.5, 0.0))
     before = found.mask_steps
@@ -124,12 +124,12 @@ def test_trees_that_bring_less_than_expected_get_fewer_rows_and_not_none() -> No
     def logits(tokens: Sequence[int]) -> torch.Tensor:
         return 20.0 * torch.eye(VOCAB)[(tokens[-1] + 1 + (len(tokens) % 4 == 0)) % VOCAB]
 
-    def rows(experience: Experience) -> int:
+    def rows(experience: AcceptanceStats) -> int:
         method = Adaptive(masks=0, row_cost=0.1)
         rounds = rounds_of(method, ToyTarget(logits), max_new_tokens=60, recall=recall, experience=experience)
         return sum(len(each.draft_tokens) for each in rounds)
 
-    expected, disappointed, surprised = Experience(), Experience(), Experience()
+    expected, disappointed, surprised = AcceptanceStats(), AcceptanceStats(), AcceptanceStats()
     for experience, got in ((disappointed, 0.0), (surprised, 12.0)):
         method = Adaptive(masks=0, row_cost=0.1)
         rounds_of(method, ToyTarget(logits), max_new_tokens=4, recall=recall, experience=experience)

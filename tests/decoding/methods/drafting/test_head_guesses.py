@@ -11,7 +11,7 @@ import pytest
 import decoding.heads.head
 from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.draft import Draft
-from decoding.engine.experience import Experience
+from decoding.engine.experience import AcceptanceStats
 from decoding.engine.method import Context, Recall
 from decoding.engine.rounds import text_tokens
 from decoding.engine.sampler import Sampler
@@ -134,7 +134,7 @@ def test_a_head_whose_rounds_take_long_is_given_up() -> None:
 
 
 def test_rounds_with_and_without_a_head_are_both_tried_now_and_then() -> None:
-    guesses, experience = in_its_second_round(), Experience()
+    guesses, experience = in_its_second_round(), AcceptanceStats()
     paid = [guesses.pays(2, rate=1.0)]
     for _ in range(60):
         guesses.count(2, 5, 1.5)

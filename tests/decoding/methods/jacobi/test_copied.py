@@ -3,7 +3,7 @@
 import pytest
 
 from decoding.engine.constraint import ConstraintCursor
-from decoding.engine.experience import Experience
+from decoding.engine.experience import AcceptanceStats
 from decoding.methods.ngram_pool import BEGINNING, COPIED, SECOND, CopiedGuesses
 from tests.decoding.models.one_of import OneOf
 
@@ -12,7 +12,7 @@ FOLLOWED = [(1, 2, 5, 6, 7), (1, 2, 5, 8, 9)]  # the first one is preferred
 
 
 def copies() -> CopiedGuesses:
-    found = CopiedGuesses(FOLLOWED, 3, 9, Experience().of("plan"))
+    found = CopiedGuesses(FOLLOWED, 3, 9, AcceptanceStats().of("plan"))
     found.find(TEXT, 9)
     return found
 
@@ -26,7 +26,7 @@ def test_another_copy_shares_what_the_first_leaves() -> None:
 
 @pytest.mark.parametrize(("agreed", "first", "later"), [(1, *BEGINNING[:2]), (2, *BEGINNING[2:4]), (5, *BEGINNING[4:])])
 def test_where_nothing_is_written_yet_copies_have_cases_of_their_own(agreed: int, first: float, later: float) -> None:
-    prompt, experience = [9, *range(20, 20 + agreed)], Experience().of("plan")
+    prompt, experience = [9, *range(20, 20 + agreed)], AcceptanceStats().of("plan")
     said = CopiedGuesses([(*prompt[1:], 5, 6, 7), (*prompt[1:], 5, 8)], 3, 9, experience, len(prompt))
     said.find(prompt, 9)
     assert said.agreed == agreed and said.shares((), None) == pytest.approx({5: first})
