@@ -29,7 +29,7 @@ from agent.prompts.profiles import ModelStep
 from agent.prompts.slots import Slots, Try, in_order
 from agent.state import Attempt
 from decoding.engine.constraint import Begun, Constraint, ConstraintError
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Round, measure
 from decoding.engine.sampler import Sampler
 from decoding.serving.chat_model import FastChatModel, log_probs_of, rounds_of
@@ -177,7 +177,7 @@ def _in_orders(toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: S
     return {"other_prompts": tuple(prompts)[1:]}
 
 
-def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> Recall:
+def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> LookupCorpus:
     """What the conversation remembers, together with what the model will probably write."""
     if not toolbox.options.foretell:
         return toolbox.recall.copy()  # the call may be repeated, when the conversation remembers its very text

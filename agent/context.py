@@ -17,7 +17,7 @@ from agent.observe.step_record import PlainTime
 from agent.presentation.shown import Shown
 from agent.prompts.knowledge import Knowledge
 from agent.prompts.profiles import Profile
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.result import Limits, Result
@@ -160,7 +160,7 @@ class Toolbox:
     profile: Profile
     options: AgentOptions = field(default_factory=AgentOptions)
     limits: Limits = field(default_factory=Limits)
-    recall: Recall = field(default_factory=Recall)
+    recall: LookupCorpus = field(default_factory=LookupCorpus)
     estimate_plain: PlainTime | None = None
     calibration: Calibration | None = None  # of the model's adapter
     verifier: Verifier | None = None  # of the model's adapter

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessageChunk
 from agent.context import Call, Toolbox
 from agent.conversation import spell
 from decoding.engine.constraint import ConstraintError
-from decoding.engine.method import Recall, UnknownMethod
+from decoding.engine.method import LookupCorpus, UnknownMethod
 from decoding.engine.rounds import Metrics, Round, measure
 from decoding.errors import ModelError
 from decoding.serving.chat_model import FastChatModel, rounds_of
@@ -92,7 +92,7 @@ def plain_time_ms(toolbox: Toolbox, step: str, rounds: Sequence[Round], wall_ms:
 
 def _run(model: FastChatModel, call: Call, method: str, **more: Any) -> Generator[AIMessageChunk]:
     own = model.settings.options if method == model.settings.decoder else {}
-    recall = cast("Recall", call.options["recall"]).copy()
+    recall = cast("LookupCorpus", call.options["recall"]).copy()
     changes = {**call.options, "decoder": method, "options": own, "recall": recall, "likelihood": False, **more}
     return cast("Generator[AIMessageChunk]", model.stream(list(call.messages), **changes))
 

@@ -1,7 +1,7 @@
 """Predicts what the model will probably write from what is known beforehand, as drafts that cost no forward.
 
 A plan determines its SQL except for the order of names; the links determine the beginning of a plan; and a few skeletons
-cover most queries. These texts go into the step's `Recall`, where every lookup method finds them. Like the predicted
+cover most queries. These texts go into the step's `LookupCorpus`, where every lookup method finds them. Like the predicted
 outputs that some servers accept, they only change speed: the target verifies each token.
 """
 

@@ -17,7 +17,7 @@ from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintE
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.ensemble import PROMPT_ROWS, Ensemble, parts_of_prompts
 from decoding.engine.experience import AcceptanceStats, RowCosts
-from decoding.engine.method import Context, HeadPass, Method, Recall, run_together
+from decoding.engine.method import Context, HeadPass, LookupCorpus, Method, run_together
 from decoding.engine.rounds import FinishReason, Round
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, Scores, Work, room_after
@@ -37,7 +37,7 @@ class Request:
     sampler: Sampler = Sampler()
     stop: frozenset[int] = frozenset()  # stop tokens end the text and are its last token
     constraint: Constraint[Any] | None = None
-    recall: Recall = field(default_factory=Recall)
+    recall: LookupCorpus = field(default_factory=LookupCorpus)
     likelihood: bool = False  # whether the rounds record the log probability of their tokens
     identity: Callable[[], TargetIdentity] | None = None  # the target's, for heads that belong to one target
     other_prompts: tuple[tuple[int, ...], ...] = ()  # further prompts for the same text, see `Ensemble`

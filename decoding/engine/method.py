@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from decoding.checkpoints.identity import TargetIdentity
 
 
-class Recall:
+class LookupCorpus:
     """Recently used token sequences, newest first, bounded by their total length. Written by the conversation only."""
 
     def __init__(self, max_tokens: int = 8192) -> None:
@@ -38,19 +38,19 @@ class Recall:
         while sum(map(len, self._sequences)) > self._max_tokens and len(self._sequences) > 1:
             self._sequences.popitem(last=False)
 
-    def copy(self) -> "Recall":
+    def copy(self) -> "LookupCorpus":
         """A copy that later additions do not change."""
-        other = Recall(self._max_tokens)
+        other = LookupCorpus(self._max_tokens)
         other._sequences = self._sequences.copy()
         return other
 
-    def beside(self, older: Iterable[Sequence[int]], newer: Iterable[Sequence[int]]) -> "Recall":
+    def beside(self, older: Iterable[Sequence[int]], newer: Iterable[Sequence[int]]) -> "LookupCorpus":
         """A copy with sequences added that the conversation has not written, as its oldest and as its newest.
 
         Each argument ends with its newest sequence. The bound grows by what is added, so nothing is forgotten for it.
         """
         older, newer = list(older), list(newer)
-        other = Recall(self._max_tokens + sum(map(len, older)) + sum(map(len, newer)))
+        other = LookupCorpus(self._max_tokens + sum(map(len, older)) + sum(map(len, newer)))
         for sequence in (*older, *self._sequences, *newer):
             other.add(sequence)
         return other
@@ -70,7 +70,7 @@ class Context:
     sampler: Sampler
     embedding: Array  # the target's [vocab, hidden]
     lm_head: Array  # the target's [vocab, hidden]
-    recall: Recall
+    recall: LookupCorpus
     identity: "Callable[[], TargetIdentity] | None" = None  # the target's identity, if known
     cursor: Callable[[], ConstraintCursor | None] = lambda: (
         None
@@ -89,7 +89,7 @@ class Context:
         cls,
         target: AnyTarget,
         sampler: Sampler,
-        recall: Recall,
+        recall: LookupCorpus,
         identity: "Callable[[], TargetIdentity] | None",
         cursor: Callable[[], ConstraintCursor | None],
         sequences: Ensemble,

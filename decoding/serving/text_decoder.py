@@ -20,7 +20,7 @@ from decoding.engine.constraint import Constraint, ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.loop import Request
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Metrics, Round, measure, prefilled_tokens
 from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import AnyTarget, Array, Scores, TargetSequence, Work
@@ -45,7 +45,7 @@ class Settings:
     max_new_tokens: int = 256
     stop: tuple[str, ...] = ()  # the text ends before the first of these strings
     constraint: Constraint[Any] | None = None
-    recall: Recall = field(default_factory=Recall)
+    recall: LookupCorpus = field(default_factory=LookupCorpus)
     likelihood: bool = False
     other_prompts: tuple[str, ...] = ()  # further prompts for the same text, see `decoding.engine.ensemble`
     kind: str = ""  # of text: texts of one kind teach their method what to expect of the next

@@ -15,7 +15,7 @@ import numpy as np
 
 from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.loop import Request
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
 from decoding.methods.registry import load_method
@@ -101,9 +101,9 @@ class _Responses:
             Request(asked.ids, load_method(self.how.decoder), limit, each, stop, recall=recall) for each in samplers
         ]
 
-    def _recall(self, asked: Asked) -> Recall:
+    def _recall(self, asked: Asked) -> LookupCorpus:
         """The prompt's end and the data's answer: the target writes most of that, too, so drafts copy it."""
-        recall = Recall()
+        recall = LookupCorpus()
         recall.add([*asked.ids[-_PROMPT_END:], *self.tokenizer.encode(asked.pair.answer), *self.tokenizer.stop_ids])
         return recall
 

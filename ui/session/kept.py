@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from agent.archive import Archive, ArchiveFull
 from agent.context import Toolbox
 from agent.observe.events import Asked, Event, EventError, Failed, Judged, Measured, Ran, from_json, to_json
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from tools.result import OpenError
 from ui.session.conversation_view import ConversationView, TurnView
 
@@ -92,7 +92,7 @@ class KeptConversation:
         self.busy = threading.Lock()
         self.run: Running | None = None
         self.whole_rows: dict[int, Cells] = {}
-        self.recall = Recall()
+        self.recall = LookupCorpus()
         self.toolbox: Toolbox | None = None
         self._storing = threading.Lock()
 
@@ -121,7 +121,7 @@ class KeptConversation:
 
     def on_other_data(self, source: str) -> None:
         """The conversation goes on, about these data from now on."""
-        self.source, self.whole_rows, self.recall, self.toolbox = source, {}, Recall(), None
+        self.source, self.whole_rows, self.recall, self.toolbox = source, {}, LookupCorpus(), None
         if self.id is not None:
             self._opened.archive.move(self._owner, self.id, source)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from agent.assemble import LoadedModel
 from agent.context import AgentOptions
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Metrics, Round, acceptance_by_depth, commit_histogram, measure
 from decoding.serving.text_decoder import Settings, TextDecoder
 from eval.datasets.official import Example
@@ -30,7 +30,7 @@ class Prompt:
 
     text: str
     family: str = "sql"
-    recall: Recall = field(default_factory=Recall)
+    recall: LookupCorpus = field(default_factory=LookupCorpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.experience import LIMIT, AcceptanceStats, Rate, RowTimes, RunningMeans
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
@@ -80,7 +80,7 @@ def test_masks_that_never_helped_are_not_tried_again() -> None:
 
 
 def test_copies_that_were_right_are_believed_sooner() -> None:
-    recall, experience, forwards = Recall(), AcceptanceStats(), []
+    recall, experience, forwards = LookupCorpus(), AcceptanceStats(), []
     recall.add((*PROMPT[-2:], *((PROMPT[-1] + ahead) % VOCAB for ahead in range(1, 30))))
     for _ in range(30):
         target = ToyTarget(lambda tokens: 20.0 * torch.eye(VOCAB)[(tokens[-1] + 1) % VOCAB])

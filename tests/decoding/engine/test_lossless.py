@@ -8,7 +8,7 @@ import torch
 import decoding.engine.loop as engine
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Method, Recall
+from decoding.engine.method import LookupCorpus, Method
 from decoding.engine.rounds import Round, measure, text_tokens
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import PromptTooLong
@@ -157,7 +157,7 @@ def test_missing_taps_are_a_cache_miss() -> None:
 
 def test_recall_carries_an_earlier_text_into_a_later_decode() -> None:
     """Recycling across steps: the second time the same text is wanted, it is drafted from the first."""
-    recall = Recall()
+    recall = LookupCorpus()
     first = rounds_of(load_method("prompt_lookup"), Sampler(0.8, 1), recall=recall)
     recall.add([*PROMPT, *text_tokens(first)])
     again = rounds_of(load_method("prompt_lookup"), Sampler(0.8, 1), recall=recall)

@@ -11,7 +11,7 @@ import torch
 import decoding.heads.head
 from decoding.checkpoints.adapter import packed, quantised, restored, unpacked
 from decoding.checkpoints.identity import TargetIdentity
-from decoding.engine.method import Context, Recall
+from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.errors import ModelUnavailable
 from decoding.heads.head import (
@@ -65,7 +65,7 @@ def test_another_target_is_told(tmp_path: Path) -> None:
 
     def on(width: int, identity: TargetIdentity | None) -> Context:
         matrix = torch.zeros(20, width)
-        return Context(Sampler(), matrix, matrix, Recall(), (lambda: identity) if identity else None)
+        return Context(Sampler(), matrix, matrix, LookupCorpus(), (lambda: identity) if identity else None)
 
     with pytest.warns(OtherTarget, match="another target: adapter aaaaaaaaaaaa and not none"):
         to_target(head, on(32, other))

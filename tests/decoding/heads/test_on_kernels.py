@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.engine.method import Context, Recall
+from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.kinds import KINDS
@@ -44,7 +44,7 @@ def contexts(hidden: int, sampler: Sampler = Sampler(), seed: int = 1) -> list[C
     matrix = np.random.default_rng(seed).standard_normal((VOCAB, hidden), dtype=np.float32) * np.float32(
         2 * hidden**-0.5
     )
-    context = Context(sampler, matrix, matrix, Recall())
+    context = Context(sampler, matrix, matrix, LookupCorpus())
     return [context, replace(context, runtime="kernels")]
 
 

@@ -10,7 +10,7 @@ import torch
 
 from decoding.engine.draft import ROOT
 from decoding.engine.experience import AcceptanceStats, RowCosts
-from decoding.engine.method import Context, Recall
+from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.rounds import text_tokens
 from decoding.engine.sampler import Sampler
 from decoding.methods.adaptive import KEPT, Adaptive
@@ -61,7 +61,7 @@ def test_costs_that_are_given_are_not_overruled_by_measured_times(
 
 def test_a_row_keeps_the_cost_that_is_given_while_drafts_are_timed() -> None:
     target, experience = ToyTarget(), AcceptanceStats()
-    context = Context(Sampler(), target.embedding, target.lm_head, Recall(), experience=experience)
+    context = Context(Sampler(), target.embedding, target.lm_head, LookupCorpus(), experience=experience)
     told, found = (RoundCosts(context, row_cost, 0.0, has_head=True) for row_cost in (0.5, 0.0))
     for number in range(200):
         for costs in (told, found):
@@ -75,7 +75,7 @@ def test_a_row_keeps_the_cost_that_is_given_while_drafts_are_timed() -> None:
 
 def test_masks_cost_what_asking_them_takes() -> None:
     target, experience = ToyTarget(), AcceptanceStats()
-    context = Context(Sampler(), target.embedding, target.lm_head, Recall(), experience=experience)
+    context = Context(Sampler(), target.embedding, target.lm_head, LookupCorpus(), experience=experience)
     told, found = (RoundCosts(context, row_cost, 0.0, has_head=False) for row_cost in (0.5, 0.0))
     before = found.mask_steps
     assert before > 0.0
@@ -118,7 +118,7 @@ def test_masks_that_were_given_up_are_tried_again() -> None:
 
 def test_trees_that_bring_less_than_expected_get_fewer_rows_and_not_none() -> None:
     """Of what is found again, the fourth token is never right."""
-    recall = Recall()
+    recall = LookupCorpus()
     recall.add(tuple(range(VOCAB)) * 3)
 
     def logits(tokens: Sequence[int]) -> torch.Tensor:
@@ -141,7 +141,7 @@ def test_trees_that_bring_less_than_expected_get_fewer_rows_and_not_none() -> No
 
 
 def test_a_copy_that_is_right_grows() -> None:
-    recall = Recall()
+    recall = LookupCorpus()
     recall.add(tuple(range(VOCAB)) * 3)
     rounds = rounds_of(Adaptive(masks=0), counting(), max_new_tokens=60, recall=recall)
     assert len(rounds[0].draft_tokens) < max(len(each.draft_tokens) for each in rounds)

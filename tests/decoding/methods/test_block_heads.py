@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import silu
 
 from decoding.engine.draft import Draft
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.heads.head import Head, HeadConfig, HeadUnavailable, find_head, new_head
 from decoding.heads.kinds import KINDS
@@ -181,7 +181,7 @@ def test_noise_for_the_likeliest_alone_finds_the_targets_choice_as_well() -> Non
 
 
 def test_a_draft_vocabulary_is_the_frequent_tokens_and_the_texts() -> None:
-    recall = Recall()
+    recall = LookupCorpus()
     recall.add([11, 3])
     context = context_of(recall=recall)
     vocabulary = DraftVocabulary.for_prompt(context, (2, 5), [5, 9])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from decoding.engine.constraint import ConstraintCursor, Mask
-from decoding.engine.method import Context, Recall
+from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.heads.on_torch.block import DominoLoop, TorchPaths
 from decoding.methods.blocks import Domino
@@ -50,7 +50,7 @@ def loaded(sampler: Sampler) -> Domino:
 
 
 def started(method: Domino, prompt: list[int], sampler: Sampler, embedding: torch.Tensor) -> TorchPaths:
-    method.begin(prompt, None, Context(sampler, embedding, embedding, Recall()))
+    method.begin(prompt, None, Context(sampler, embedding, embedding, LookupCorpus()))
     assert isinstance(method._drafter, TorchPaths)
     return method._drafter
 

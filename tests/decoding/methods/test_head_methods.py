@@ -13,7 +13,7 @@ import torch
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Context, Recall
+from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.kinds import KINDS
@@ -55,7 +55,7 @@ def text_at(batch: HeadBatch, anchor: int) -> list[int]:
 def begun(method: Any, batch: HeadBatch, rows: list[int]) -> list[int]:
     """The method behind the text of some rows, with the states of all its tokens but the last; the tokens."""
     tokens = batch.tokens[rows].tolist()
-    context = Context(Sampler(), batch.embedding, batch.lm_head, Recall())
+    context = Context(Sampler(), batch.embedding, batch.lm_head, LookupCorpus())
     method.begin(tokens, batch.hidden[rows[:-1]], context)
     method.propose(tokens, 8)
     return tokens

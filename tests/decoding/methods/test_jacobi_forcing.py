@@ -13,7 +13,7 @@ from torch import Tensor
 from decoding.engine.constraint import Mask
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Context, Method, Recall
+from decoding.engine.method import Context, LookupCorpus, Method
 from decoding.engine.rounds import Round, text_tokens
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget
@@ -91,7 +91,7 @@ class OneOfTwo(NoAscent):
 
 @pytest.mark.parametrize(("blocks", "size"), [*product((1, 2, 3, 4), (3, 8)), (2, 1)])
 def test_lossless_for_all_windows_pools_temperatures_and_seeds(blocks: int, size: int) -> None:
-    recall = Recall()
+    recall = LookupCorpus()
     recall.add(text_tokens(rounds_of(load_method("plain"))))
     for (temperature, seed), pool_size in product(((0.0, 0), (0.8, 0), (0.8, 1)), (0, 6)):
         sampler = Sampler(temperature, seed)
@@ -124,7 +124,7 @@ def test_recycling_pays_on_a_repetitive_text_and_lives_on_in_the_recall() -> Non
     first = rounds_of(JacobiForcing(from_prompt=False), cycling())
     assert text_tokens(first) == text_tokens(without)
     assert len(first) < 0.6 * len(without)
-    recall = Recall()
+    recall = LookupCorpus()
     recall.add(text_tokens(first))
     again = rounds_of(JacobiForcing(from_prompt=False), cycling(), recall=recall)
     assert len(again) < 0.8 * len(first)
@@ -150,7 +150,7 @@ def test_a_block_begins_with_what_followed_elsewhere() -> None:
     """Candidates and first guesses are then the same nodes."""
     prompt = (2, 3, 4, 5, 6, 7, 2, 3)
     method = JacobiForcing(8, 1)
-    method.begin(prompt, None, Context(Sampler(), torch.eye(VOCAB), torch.eye(VOCAB), Recall()))
+    method.begin(prompt, None, Context(Sampler(), torch.eye(VOCAB), torch.eye(VOCAB), LookupCorpus()))
     assert method.propose(prompt, 10).tokens[:6] == (4, 5, 6, 7, 2, 3)
     assert len(method.propose(prompt, 10)) == 8
 
@@ -158,7 +158,7 @@ def test_a_block_begins_with_what_followed_elsewhere() -> None:
 def test_candidates_differ_from_each_other() -> None:
     prompt = (2, 3, 2, 4, 2, 4, 2)
     method = JacobiForcing(1, 1, candidates=2, candidate_tokens=1)
-    method.begin(prompt, None, Context(Sampler(), torch.eye(VOCAB), torch.eye(VOCAB), Recall()))
+    method.begin(prompt, None, Context(Sampler(), torch.eye(VOCAB), torch.eye(VOCAB), LookupCorpus()))
     draft = method.propose(prompt, 10)
     assert draft.tokens[0] != 3
     assert {3, 4} <= set(draft.tokens)

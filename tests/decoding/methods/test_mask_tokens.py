@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import text_tokens
 from decoding.engine.sampler import Sampler
 from decoding.methods.jacobi import MaskTokens
@@ -81,7 +81,7 @@ def test_what_a_grammar_forbids_leaves_its_place_to_the_next_guess() -> None:
 
 def test_copies_share_the_tree_and_have_masks_behind_them() -> None:
     text = [(len(PROMPT) + i) % VOCAB for i in range(60)]
-    recall = Recall()
+    recall = LookupCorpus()
     recall.add(text)
     alone = rounds_of(MaskTokens(copies=0), trained(), recall=recall)
     both = rounds_of(MaskTokens(copies=1), trained(), recall=recall)

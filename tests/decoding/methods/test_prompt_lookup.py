@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from decoding.engine.method import Context, Recall
+from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.methods.registry import load_method
 
@@ -13,7 +13,7 @@ def drafted(
     text: Sequence[int], recalled: Sequence[Sequence[int]] = (), room: int = 99, **options: int
 ) -> list[tuple[int, ...]]:
     """The branches of the draft after `text`."""
-    recall = Recall()
+    recall = LookupCorpus()
     for sequence in recalled:
         recall.add(sequence)
     method = load_method("prompt_lookup", **options)
@@ -41,7 +41,7 @@ def test_the_text_itself_comes_before_what_is_recalled_and_newer_before_older() 
 
 
 def test_a_recall_with_others_beside_it_forgets_nothing() -> None:
-    recall = Recall(max_tokens=4)
+    recall = LookupCorpus(max_tokens=4)
     recall.add((1, 2))
     recall.add((3, 4))
     both = recall.beside([(5,) * 9], [(6,), (7,)])

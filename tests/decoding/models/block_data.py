@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.heads.modules.block import BlockHead
 from decoding.heads.on_torch.context import TensorContext
@@ -19,9 +19,9 @@ def states_of(tokens: int, seed: int = 0) -> Tensor:
     return torch.randn(tokens, len(TAPS), HIDDEN, generator=torch.Generator().manual_seed(seed))
 
 
-def context_of(sampler: Sampler = Sampler(), recall: Recall | None = None) -> TensorContext:
+def context_of(sampler: Sampler = Sampler(), recall: LookupCorpus | None = None) -> TensorContext:
     matrix = torch.randn(20, HIDDEN, generator=torch.Generator().manual_seed(1))
-    return TensorContext(sampler, matrix, matrix, recall or Recall())
+    return TensorContext(sampler, matrix, matrix, recall or LookupCorpus())
 
 
 def block_head(kind: str = "dflash") -> BlockHead:

@@ -7,7 +7,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 from eval.accuracy.ablation import ReusingDecoder, key_of
@@ -66,7 +66,7 @@ def test_texts_are_told_apart_by_all_that_they_depend_on() -> None:
 
 
 def test_recall_and_the_seed_of_a_greedy_text_change_nothing() -> None:
-    recall = Recall()
+    recall = LookupCorpus()
     recall.add([1, 2, 3])
     greedy = replace(DRAWN, temperature=0.0)
     assert key_of(PROMPT, replace(DRAWN, recall=recall)) == key_of(PROMPT, DRAWN)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from app.cli import app
 from app.shared import exit_codes
 from decoding.checkpoints.adapter import About, Adapter, Factors
-from decoding.engine.method import Recall
+from decoding.engine.method import LookupCorpus
 from decoding.errors import ModelError
 from decoding.methods.registry import METHODS
 from decoding.serving.load import load_text_decoder
@@ -64,11 +64,11 @@ def test_the_prefix_cache_is_off(runs: list[Run], decoder: TextDecoder) -> None:
 
 
 def test_drafts_copy_from_what_the_agent_recalled(decoder: TextDecoder, runs: list[Run]) -> None:
-    recall = Recall()
+    recall = LookupCorpus()
     recall.add(runs[0].tokens)
     lookup = {"lookup": Settings("prompt_lookup", max_new_tokens=24)}
     without, with_it = (
-        run_bench(decoder, [replace(PROMPTS[0], recall=each)], lookup)[0] for each in (Recall(), recall)
+        run_bench(decoder, [replace(PROMPTS[0], recall=each)], lookup)[0] for each in (LookupCorpus(), recall)
     )
     assert with_it.tokens == without.tokens
     assert len(with_it.rounds) < len(without.rounds)

@@ -12,7 +12,7 @@ import decoding.heads.head
 from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.draft import Draft
 from decoding.engine.experience import AcceptanceStats
-from decoding.engine.method import Context, Recall
+from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.rounds import text_tokens
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import Scores
@@ -35,7 +35,7 @@ IDENTITY = TargetIdentity("base", "adapter", "prompts")
 def drafting() -> HeadGuesses:
     """A head that has read the prompt and ran its pass."""
     guesses, target = HeadGuesses(small_head("path_tree", VOCAB, VOCAB)), ToyTarget()
-    context = Context(Sampler(), target.embedding, target.lm_head, Recall())
+    context = Context(Sampler(), target.embedding, target.lm_head, LookupCorpus())
     guesses.begin(PROMPT, toy_hidden(PROMPT[:-1], len(TAPS)), context)
     guesses.draft(PROMPT, VOCAB)
     return guesses
@@ -141,7 +141,7 @@ def test_rounds_with_and_without_a_head_are_both_tried_now_and_then() -> None:
         paid.append(guesses.pays(2, rate=1.0))
     assert paid[:17] == [True] * 17 and paid[-1] is False, "rounds without it were not seen once"
     told = HeadGuesses(guesses.head)
-    context = Context(Sampler(), ToyTarget().embedding, ToyTarget().lm_head, Recall(), experience=experience)
+    context = Context(Sampler(), ToyTarget().embedding, ToyTarget().lm_head, LookupCorpus(), experience=experience)
     told.begin(PROMPT, None, context, draft_steps=0.1)
     for _ in range(60):
         experience.means("tokens with a head", (0.0,)).saw(2, 5)

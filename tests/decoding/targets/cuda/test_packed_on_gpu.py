@@ -7,7 +7,7 @@ import torch
 
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_low_bit
-from decoding.engine.method import Context, Recall
+from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.methods.registry import load_method
 from decoding.methods.trees import Bounds
@@ -50,7 +50,7 @@ def test_domino_s_loop(sampler: Sampler) -> None:
     torch.manual_seed(0)
     method = load_method("domino", head=small_head("domino", HIDDEN, VOCAB, "loud"))
     embedding = torch.randn(VOCAB, HIDDEN).to("cuda")
-    method.begin(TOKENS, None, Context(sampler, embedding, embedding, Recall()))
+    method.begin(TOKENS, None, Context(sampler, embedding, embedding, LookupCorpus()))
     for depth in (4, 4, 2):
         states = torch.randn(depth, HIDDEN).to("cuda")
         want = method.grown(states, TOKENS, None, width=1, children=1, bounds=Bounds(depth)).tokens  # type: ignore[attr-defined]
