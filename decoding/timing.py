@@ -42,7 +42,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.experience import RowCosts
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, TargetSequence, Work
+from decoding.engine.target import AnyTarget, ForwardInput, TargetSequence
 from decoding.serving.processes import processes_here
 from decoding.serving.text_decoder import TextDecoder
 
@@ -147,7 +147,7 @@ def _prepared(target: AnyTarget, context: int, nodes: int) -> Iterator[tuple[Tar
     sequence = target.open(tokens, Sampler())
     try:
         if pending := tokens[sequence.cached :]:
-            target.score([Work(sequence, pending, Draft())])
+            target.score([ForwardInput(sequence, pending, Draft())])
             target.commit(sequence, [])
         yield sequence, draw.choices(range(target.vocab_size), k=nodes)
     finally:
@@ -156,7 +156,7 @@ def _prepared(target: AnyTarget, context: int, nodes: int) -> Iterator[tuple[Tar
 
 def _score_ms(target: AnyTarget, sequence: TargetSequence, chain: Sequence[int]) -> float:
     start = perf_counter()
-    target.score([Work(sequence, [0], Draft.chain(chain))])
+    target.score([ForwardInput(sequence, [0], Draft.chain(chain))])
     return 1e3 * (perf_counter() - start)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Floats, Sampler
-from decoding.engine.target import AnyTarget, Array, DraftCaches, Scores, TargetSequence, TokenSet, Work
+from decoding.engine.target import AnyTarget, Array, DraftCaches, ForwardInput, Scores, TargetSequence, TokenSet
 
 PROMPT_ROWS = 256  # of newcomers' prompts in a forward that texts under way wait for
 
@@ -82,14 +82,14 @@ class Ensemble:
         """Rows of the prompts that can be read before the first token is wanted: all but the last of each."""
         return sum(len(rest) - 1 for rest in self._unseen)
 
-    def part(self, rows: int) -> list[Work[Any]]:
+    def part(self, rows: int) -> list[ForwardInput[Any]]:
         """As many rows of the prompts, one prompt after the other, for the next forward; `keep_part` then keeps them."""
         self._parts = []
         for rest in self._unseen:
             self._parts.append(min(rows, len(rest) - 1))
             rows -= self._parts[-1]
         fed = zip(self._sequences, self._unseen, self._parts, strict=True)
-        return [Work(sequence, rest[:count], Draft()) for sequence, rest, count in fed if count]
+        return [ForwardInput(sequence, rest[:count], Draft()) for sequence, rest, count in fed if count]
 
     def keep_part(self) -> None:
         for index, count in enumerate(self._parts):
@@ -98,10 +98,10 @@ class Ensemble:
                 self._unseen[index] = self._unseen[index][count:]
         self._parts = []
 
-    def work(self, pending: Sequence[int], draft: Draft) -> list[Work[Any]]:
+    def work(self, pending: Sequence[int], draft: Draft) -> list[ForwardInput[Any]]:
         """What the next forward computes: before the first `commit` the rest of each prompt, then `pending` behind each."""
         rests: Sequence[Sequence[int]] = self._unseen or [pending] * len(self)
-        return [Work(sequence, rest, draft) for sequence, rest in zip(self._sequences, rests, strict=True)]
+        return [ForwardInput(sequence, rest, draft) for sequence, rest in zip(self._sequences, rests, strict=True)]
 
     def pooled(self, scores: Sequence[Scores], position: Callable[[int], int]) -> Scores:
         """One forward's scores behind each prompt as one: the mean of their logits. position: of the token after a node."""

@@ -20,7 +20,7 @@ from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.method import Context, HeadPass, LookupCorpus, Method, run_together
 from decoding.engine.rounds import FinishReason, Round
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, Scores, Work, room_after
+from decoding.engine.target import AnyTarget, ForwardInput, Scores, room_after
 from decoding.engine.verify import Verdict, verify
 
 Done = TypeVar("Done")
@@ -160,7 +160,7 @@ class Decoding:
         self._draft_ms = pass_ms + 1e3 * (perf_counter() - start)
         return draft
 
-    def work(self, draft: Draft | Exception | int) -> list[Work[Any]]:
+    def work(self, draft: Draft | Exception | int) -> list[ForwardInput[Any]]:
         """The forward's part in this text: one for each prompt, or as many rows of them; nothing after an exception."""
         if isinstance(draft, Exception):
             return []

@@ -182,7 +182,7 @@ class TargetSequence(Protocol):
         ...
 
 
-class Work(NamedTuple, Generic[Opened]):
+class ForwardInput(NamedTuple, Generic[Opened]):
     """One sequence's part in the next forward: every committed token that is not yet cached, and a draft after them.
 
     taps: the forward gives the hidden states of the rows that it is fed in `Scores.hidden`, and nobody keeps them. Only for a
@@ -264,7 +264,7 @@ class Target(Protocol[Opened]):
         """
         ...
 
-    def score(self, work: Sequence[Work[Opened]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[Opened]]) -> list[Scores]:
         """One forward over the work of several sequences. Stages keys and values; commits nothing.
 
         Raises ValueError for taps of a work whose sequence was opened with taps.

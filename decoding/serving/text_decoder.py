@@ -23,7 +23,7 @@ from decoding.engine.loop import Request
 from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Metrics, Round, measure, prefilled_tokens
 from decoding.engine.sampler import Floats, Sampler
-from decoding.engine.target import AnyTarget, Array, Scores, TargetSequence, Work
+from decoding.engine.target import AnyTarget, Array, ForwardInput, Scores, TargetSequence
 from decoding.methods.registry import load_method, ready_methods
 from decoding.serving.model_queue import Batcher, ModelQueue, Stopped, never
 from decoding.targets.prefix_cache import common_length
@@ -289,7 +289,7 @@ def _logits(decoder: TextDecoder, prompt: Sequence[int], tokens: Sequence[int]) 
         with ExitStack() as opened:
             sequence = target.open(prompt, Sampler())
             opened.callback(target.close, sequence)
-            work = Work(sequence, prompt[sequence.cached :], Draft.chain(tokens[:-1]))
+            work = ForwardInput(sequence, prompt[sequence.cached :], Draft.chain(tokens[:-1]))
             return target.score([work])[0].after([ROOT, *range(len(tokens) - 1)])
 
     return decoder.alone(alone)
@@ -309,7 +309,7 @@ def text_states(decoder: TextDecoder, prompt: str, texts: Sequence[str], taps: t
         with ExitStack() as opened:
             sequences = _begun(target, before[: min(own)], len(texts), opened)
             parts = [
-                Work(each, whole[each.cached :], Draft(), taps) for each, whole in zip(sequences, wholes, strict=True)
+                ForwardInput(each, whole[each.cached :], Draft(), taps) for each, whole in zip(sequences, wholes, strict=True)
             ]
             counts = [len(whole) - first for whole, first in zip(wholes, own, strict=True)]
             return [_last_states(*each) for each in zip(target.score(parts), counts, strict=True)]
@@ -322,7 +322,7 @@ def _begun(target: AnyTarget, tokens: Sequence[int], count: int, opened: ExitSta
     first = target.open(tokens, Sampler())
     opened.callback(target.close, first)
     if unread := tokens[first.cached : -1]:
-        target.score([Work(first, unread, Draft())])
+        target.score([ForwardInput(first, unread, Draft())])
         target.commit(first, ())
     sequences = [first]
     for _ in range(count - 1):

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Array, PairScores, Scores, Work
+from decoding.engine.target import Array, ForwardInput, PairScores, Scores
 from decoding.targets.kv_cache import StateTable, TokenTable
 from decoding.targets.prefix_cache import (
     Cache,
@@ -161,7 +161,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         return self._new(sampler, taps, *found or ())
 
     @_computing
-    def score(self, work: Sequence[Work[CachedSequence[Cache]]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[CachedSequence[Cache]]]) -> list[Scores]:
         chunks = [chunk for each in work for chunk in self._staged(each)]
         return [scores for batch in in_batches(chunks, self._forward_rows) for scores in self._forward(batch)]
 
@@ -228,7 +228,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
             return source.kept
         return self._view(source.cache, count), source.states
 
-    def _staged(self, work: Work[CachedSequence[Cache]]) -> list[Chunk[Cache]]:
+    def _staged(self, work: ForwardInput[CachedSequence[Cache]]) -> list[Chunk[Cache]]:
         """Make room for what a sequence feeds, and cut it into chunks."""
         sequence, pending, draft, _ = work
         cached, fed, most = sequence.cached, len(pending), self._chunk_rows
@@ -240,7 +240,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         *first, last = [Chunk(sequence, tapped, cached + i, pending[i : i + most]) for i in range(0, fed, most)]
         return [*first, replace(last, draft=draft, is_last=True)]
 
-    def _tapped(self, work: Work[CachedSequence[Cache]]) -> TappedRows:
+    def _tapped(self, work: ForwardInput[CachedSequence[Cache]]) -> TappedRows:
         """Where states go: behind those that the sequence has or, for taps of the work, to a table of this forward's own."""
         taps = work.tapped(work.sequence.taps)
         if not work.taps:

@@ -27,7 +27,7 @@ from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, Work
+from decoding.engine.target import AnyTarget, ForwardInput
 from decoding.serving.text_decoder import TextDecoder
 from decoding.timing import time_forward, time_side_by_side
 from tools.databases.open_database import open_database
@@ -218,18 +218,18 @@ def _batches(target: AnyTarget, repeats: int) -> Iterator[Point]:
             tokens = draw.choices(range(target.vocab_size), k=context)
             sequence = target.open(tokens, Sampler())
             opened.callback(target.close, sequence)
-            target.score([Work(sequence, tokens[sequence.cached :], Draft())])
+            target.score([ForwardInput(sequence, tokens[sequence.cached :], Draft())])
             target.commit(sequence, [])
             sequences.append(sequence)
         for count in BATCHES:
             plain, drafted = (
-                _median_ms(target, [Work(one, [0], each) for one in sequences[:count]], repeats)
+                _median_ms(target, [ForwardInput(one, [0], each) for one in sequences[:count]], repeats)
                 for each in (Draft(), draft)
             )
             yield Point("batch", count, plain, {"plain_tokens_per_s": 1e3 * count / plain, "draft_of_8_ms": drafted})
 
 
-def _median_ms(target: AnyTarget, work: Sequence[Work[Any]], repeats: int) -> float:
+def _median_ms(target: AnyTarget, work: Sequence[ForwardInput[Any]], repeats: int) -> float:
     times = []
     for _ in range(repeats + 1):  # the first is a warm-up
         start = perf_counter()

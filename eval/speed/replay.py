@@ -32,7 +32,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.method import Method
 from decoding.engine.rounds import measure, rounds_by_depth
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, Work
+from decoding.engine.target import AnyTarget, ForwardInput
 from decoding.serving.text_decoder import Generation, TextDecoder
 from eval.accuracy.predict import FirstTurn
 from eval.accuracy.record import RecordLog
@@ -67,7 +67,7 @@ def _gap(target: AnyTarget, before: list[int], places: list[list[int]], sampler:
     """The gap between the best tokens of the two sets in `places`, each as a continuation of `before`."""
     sequence = target.open(before, Sampler())
     try:
-        logits = target.score([Work(sequence, before[sequence.cached :], Draft())])[0].logits[0]
+        logits = target.score([ForwardInput(sequence, before[sequence.cached :], Draft())])[0].logits[0]
     finally:
         target.close(sequence)
     ranks = sampler.rank(logits, len(before)) * (sampler.temperature or 1.0)

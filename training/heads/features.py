@@ -27,7 +27,7 @@ from decoding.checkpoints.identity import TargetIdentity
 from decoding.checkpoints.model_config import read_json
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, Work
+from decoding.engine.target import AnyTarget, ForwardInput
 from decoding.errors import ModelUnavailable
 from decoding.serving.text_decoder import TextDecoder
 from training.config import TrainingError
@@ -69,7 +69,7 @@ def _fed(target: AnyTarget, text: Sequence[int], taps: tuple[int, ...]) -> Tenso
     """The states [tokens, taps, hidden] of a text, which the target's prefix cache then holds."""
     sequence = target.open(text, Sampler(), taps)
     try:
-        target.score([Work(sequence, text[sequence.cached :], Draft())])
+        target.score([ForwardInput(sequence, text[sequence.cached :], Draft())])
         target.commit(sequence, ())
         return torch.as_tensor(
             np.array(sequence.hidden) if isinstance(sequence.hidden, np.ndarray) else sequence.hidden

@@ -10,13 +10,13 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, Scores, Work
+from decoding.engine.target import AnyTarget, ForwardInput, Scores
 
 
 def read(target: AnyTarget, tokens: Sequence[int], taps: tuple[int, ...] = ()) -> npt.NDArray[np.float32]:
     """The states [tokens, taps, hidden] of a sequence opened with `taps`; nothing without. The prefix cache has it then."""
     sequence = target.open(tokens, Sampler(), taps)
-    target.score([Work(sequence, tokens[sequence.cached :], Draft())])
+    target.score([ForwardInput(sequence, tokens[sequence.cached :], Draft())])
     target.commit(sequence, ())
     target.close(sequence)
     return torch.as_tensor(sequence.hidden if taps else ()).numpy()
@@ -27,7 +27,7 @@ def rows_fed(target: AnyTarget, monkeypatch: pytest.MonkeyPatch) -> list[list[in
     fed: list[list[int]] = []
     score = target.score
 
-    def noted(work: Sequence[Work[Any]]) -> list[Scores]:
+    def noted(work: Sequence[ForwardInput[Any]]) -> list[Scores]:
         fed.append([len(each.pending) + len(each.draft) for each in work])
         return score(work)
 

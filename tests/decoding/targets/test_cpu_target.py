@@ -21,7 +21,7 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Scores, Work
+from decoding.engine.target import ForwardInput, Scores
 from decoding.engine.tensor_choice import chooser
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastTarget
@@ -69,7 +69,7 @@ def fed(
 ) -> tuple[CpuSequence, Scores]:
     """A sequence of `tokens`, fed at once but for what the cache has."""
     sequence = target.open(tokens, Sampler(), **kw)
-    (scores,) = target.score([Work(sequence, tokens[sequence.cached :], draft)])
+    (scores,) = target.score([ForwardInput(sequence, tokens[sequence.cached :], draft)])
     return sequence, scores
 
 
@@ -110,7 +110,7 @@ def test_every_method_gives_plain_text(family: Family, sampler: Sampler) -> None
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_near_those_of_fp32(family: Family) -> None:
     exact = FastTarget.load(checkpoint(family), cache_bytes=0)
-    (want,) = exact.score([Work(exact.open(LONG, Sampler()), LONG, TREE)])
+    (want,) = exact.score([ForwardInput(exact.open(LONG, Sampler()), LONG, TREE)])
     _, found = fed(fresh(family), LONG, TREE)
     similar = torch.nn.functional.cosine_similarity(torch.as_tensor(found.logits), torch.as_tensor(want.logits))
     assert similar.min() > 0.98
@@ -127,7 +127,7 @@ def test_a_nodes_logits_are_the_same_to_the_bit_in_a_tree_and_alone(family: Fami
         assert torch.equal(torch.as_tensor(tree.after([node])[0]), torch.as_tensor(scores.logits)[0])
         target.close(alone)
     target.commit(sequence, [3, 5])
-    (after,) = target.score([Work(sequence, (4, 2), Draft())])
+    (after,) = target.score([ForwardInput(sequence, (4, 2), Draft())])
     _, want = fed(fresh(family, cache_bytes=0), (*LONG, 8, 6, 4, 2))
     assert torch.equal(torch.as_tensor(after.logits), torch.as_tensor(want.logits))
 
@@ -152,7 +152,7 @@ def test_a_batch_changes_no_bit_and_a_long_prompt_goes_in_parts() -> None:
     sequences = [target.open(tokens, Sampler()) for tokens in (PROMPT, long, LONG)]
     together = target.score(
         [
-            Work(one, tokens, draft)
+            ForwardInput(one, tokens, draft)
             for one, tokens, draft in zip(sequences, (PROMPT, long, LONG), (TREE, Draft(), TREE), strict=True)
         ]
     )
@@ -169,7 +169,7 @@ def test_the_number_of_threads_changes_no_bit() -> None:
         target = CpuTarget(CpuModel(model.config, model._arrays, threads))
         for seed in range(3):
             sequence = target.open((*LONG, 5), Sampler(1.0, seed))
-            (scores,) = target.score([Work(sequence, LONG[sequence.cached :], TREE)])
+            (scores,) = target.score([ForwardInput(sequence, LONG[sequence.cached :], TREE)])
             assert torch.equal(torch.as_tensor(scores.logits), torch.as_tensor(want.logits))
             same = chooser(sequence.sampler, torch.as_tensor(want.logits), lambda row: len(LONG) + TREE.depth(row - 1))
             assert [scores.choice(node) for node in range(-1, len(TREE))] == [same(row) for row in range(1 + len(TREE))]
@@ -204,7 +204,7 @@ def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
     target = fresh()
     for sampler in SAMPLERS:
         sequence = target.open(PROMPT, sampler)
-        (scores,) = target.score([Work(sequence, PROMPT[sequence.cached :], TREE)])
+        (scores,) = target.score([ForwardInput(sequence, PROMPT[sequence.cached :], TREE)])
         want = chooser(sampler, torch.as_tensor(scores.logits), lambda row: len(PROMPT) + TREE.depth(row - 1))
         assert [scores.choice(node) for node in range(-1, len(TREE))] == [want(row) for row in range(1 + len(TREE))]
         assert torch.equal(torch.as_tensor(scores.after([2, -1])), torch.as_tensor(scores.logits)[[3, 0]])
@@ -240,7 +240,7 @@ def test_masks_pass_the_lm_head_only_when_they_are_asked_for(sampler: Sampler, m
     found = []
     for draft in (plain, replace(plain, masks=(9,))):
         sequence = target.open(PROMPT, sampler)
-        (scores,) = target.score([Work(sequence, PROMPT[sequence.cached :], draft)])
+        (scores,) = target.score([ForwardInput(sequence, PROMPT[sequence.cached :], draft)])
         found.append(([scores.choice(node) for node in range(-1, 6)], scores.logits))
         target.close(sequence)
     assert found[0][0] == found[1][0] and (found[0][1] == found[1][1]).all()
@@ -250,7 +250,7 @@ def test_masks_pass_the_lm_head_only_when_they_are_asked_for(sampler: Sampler, m
 def test_hidden_states_are_near_those_of_fp32_and_survive_the_cache() -> None:
     def states(target: CpuTarget | FastTarget) -> Tensor:
         sequence = target.open(PROMPT, Sampler(), taps=(0, 1, 2))  # type: ignore[arg-type]
-        (scores,) = target.score([Work(sequence, PROMPT, TREE)])  # type: ignore[list-item]
+        (scores,) = target.score([ForwardInput(sequence, PROMPT, TREE)])  # type: ignore[list-item]
         assert scores.hidden is not None
         target.commit(sequence, [3, 5])  # type: ignore[arg-type]
         target.close(sequence)  # type: ignore[arg-type]
@@ -273,15 +273,15 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(RuntimeError, match="commit"):
         target.commit(sequence, [])
     with pytest.raises(ValueError, match="pending"):
-        target.score([Work(sequence, (), Draft())])
+        target.score([ForwardInput(sequence, (), Draft())])
     with pytest.raises(ValueError, match="do not fit"):
-        target.score([Work(sequence, (5,) * 513, Draft())])
+        target.score([ForwardInput(sequence, (5,) * 513, Draft())])
     with pytest.raises(ValueError, match="taps"):
         target.open(PROMPT, Sampler(), taps=(3,))
-    target.score([Work(sequence, PROMPT, Draft())])
+    target.score([ForwardInput(sequence, PROMPT, Draft())])
     with pytest.raises(RuntimeError, match="fork"):
         target.fork(sequence, Sampler())
     target.close(sequence)
     target.close(sequence)  # a second time does nothing
     with pytest.raises(ValueError, match="closed"):
-        target.score([Work(sequence, PROMPT, Draft())])
+        target.score([ForwardInput(sequence, PROMPT, Draft())])

@@ -16,7 +16,7 @@ from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.errors import UnsupportedModel
 from decoding.targets.fast_target import FastModel, FastTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -46,7 +46,7 @@ def test_the_embedded_model_in_fp32(embedded: Path, embedded_text: tuple[list[in
     tokens, want = embedded_text
     target = FastTarget.load(embedded)
     sequence = target.open(tokens, Sampler())
-    (scores,) = target.score([Work(sequence, tokens[:60], Draft.chain(tokens[60:]))])
+    (scores,) = target.score([ForwardInput(sequence, tokens[:60], Draft.chain(tokens[60:]))])
     torch.testing.assert_close(torch.as_tensor(scores.logits), want, atol=3e-4, rtol=0)
 
 
@@ -57,7 +57,7 @@ def test_bf16_is_as_near_to_fp32_as_transformers_bf16(embedded: Path, embedded_t
         theirs = (model(torch.tensor([tokens])).logits[0, 59:].float() - want).abs()
     target = FastTarget.load(embedded, torch.bfloat16)
     sequence = target.open(tokens, Sampler())
-    (scores,) = target.score([Work(sequence, tokens[:60], Draft.chain(tokens[60:]))])
+    (scores,) = target.score([ForwardInput(sequence, tokens[:60], Draft.chain(tokens[60:]))])
     ours = (torch.as_tensor(scores.logits) - want).abs()
     assert torch.as_tensor(scores.logits).dtype == torch.float32
     assert ours.mean() < 1.1 * theirs.mean()
@@ -92,12 +92,12 @@ def test_misuse_is_an_error_and_not_a_wrong_text(checkpoint: Path) -> None:
     with pytest.raises(RuntimeError, match="without score"):
         target.commit(sequence, [])
     with pytest.raises(ValueError, match="nothing is pending"):
-        target.score([Work(sequence, [], Draft((1,), (-1,)))])
+        target.score([ForwardInput(sequence, [], Draft((1,), (-1,)))])
     with pytest.raises(ValueError, match="513 tokens"):
-        target.score([Work(sequence, [1] * 512, Draft((1,), (-1,)))])
-    target.score([Work(sequence, [1, 2], Draft())])
+        target.score([ForwardInput(sequence, [1] * 512, Draft((1,), (-1,)))])
+    target.score([ForwardInput(sequence, [1, 2], Draft())])
     with pytest.raises(RuntimeError, match="between"):
         target.fork(sequence, Sampler())
     target.close(sequence)
     with pytest.raises(ValueError, match="closed"):
-        target.score([Work(sequence, [1], Draft())])
+        target.score([ForwardInput(sequence, [1], Draft())])

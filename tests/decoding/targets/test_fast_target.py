@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Scores, Work
+from decoding.engine.target import ForwardInput, Scores
 from decoding.targets import cached_target, fast_target, kv_cache
 from decoding.targets import fast_target as fast_model
 from decoding.targets import kv_cache as shared_table
@@ -107,9 +107,9 @@ class Walk:
         self.sequence = target.open(self.tokens, Sampler(), TAPS)
         self.draft = Draft()
 
-    def work(self) -> Work[FastSequence]:
+    def work(self) -> ForwardInput[FastSequence]:
         self.draft = tree(self.rng, self.rng.randrange(10))
-        return Work(self.sequence, self.tokens[self.sequence.cached :], self.draft)
+        return ForwardInput(self.sequence, self.tokens[self.sequence.cached :], self.draft)
 
     def settle(self, scores: Scores) -> None:
         cached = self.sequence.cached
@@ -163,7 +163,7 @@ def test_logits_and_hidden_states_are_those_of_transformers(variant: Path) -> No
     logits, hidden = transformers_says(variant)(tokens)
     target = FastTarget.load(variant)
     sequence = target.open(tokens, Sampler(), TAPS)
-    (scores,) = target.score([Work(sequence, tokens[:150], Draft.chain(tokens[150:]))])
+    (scores,) = target.score([ForwardInput(sequence, tokens[:150], Draft.chain(tokens[150:]))])
     close(torch.as_tensor(scores.logits), logits[149:])
     close(scores.hidden, hidden)  # type: ignore[arg-type]
 
@@ -184,7 +184,7 @@ def test_a_node_knows_nothing_of_its_siblings(checkpoint: Path) -> None:
     crowded = Draft((1, 2, 3, 4, 5, 6, 7, 8), (-1, -1, 0, 1, 1, 3, 2, 5))
     path = crowded.path(5)
     chain = Draft.chain(crowded.tokens[node] for node in path)
-    want, got = target.score([Work(alone, tokens, chain), Work(crowd, tokens, crowded)])
+    want, got = target.score([ForwardInput(alone, tokens, chain), ForwardInput(crowd, tokens, crowded)])
     torch.testing.assert_close(
         torch.as_tensor(got.logits)[[0, *(1 + node for node in path)]], torch.as_tensor(want.logits), atol=1e-5, rtol=0
     )

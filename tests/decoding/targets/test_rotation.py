@@ -13,7 +13,7 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.targets.fast_target import FastModel, FastTarget
 from decoding.targets.int8 import rounding as rotation
 from decoding.targets.int8.quantize import rotated
@@ -36,7 +36,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def run(target: FastTarget) -> Iterator[Tensor]:
     sequence = target.open(PROMPT, Sampler(), (0, 1, 2))
-    (scores,) = target.score([Work(sequence, PROMPT, Draft.chain([5, 6, 7]))])
+    (scores,) = target.score([ForwardInput(sequence, PROMPT, Draft.chain([5, 6, 7]))])
     yield torch.as_tensor(scores.logits)
     assert scores.hidden is not None
     yield torch.as_tensor(scores.hidden)

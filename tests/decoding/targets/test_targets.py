@@ -18,7 +18,7 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, Work
+from decoding.engine.target import AnyTarget, ForwardInput
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
@@ -88,21 +88,21 @@ def test_tree_logits_equal_those_of_each_path_alone(kind: str) -> None:
     target = target_of(kind, "llama")
     draft = Draft((5, 6, 7, 8, 9, 6, 11), (-1, 0, 1, -1, 3, 3, 5))
     sequence = target.open(PROMPT, Sampler())
-    (tree,) = target.score([Work(sequence, PROMPT[sequence.cached :], draft)])
+    (tree,) = target.score([ForwardInput(sequence, PROMPT[sequence.cached :], draft)])
     target.commit(sequence, [3, 5])
     for node in range(len(draft)):
         path = [draft.tokens[i] for i in draft.path(node)]
         alone = target.open((*PROMPT, *path), Sampler())
-        (scores,) = target.score([Work(alone, (*PROMPT, *path)[alone.cached :], Draft())])
+        (scores,) = target.score([ForwardInput(alone, (*PROMPT, *path)[alone.cached :], Draft())])
         torch.testing.assert_close(
             torch.as_tensor(tree.logits)[node + 1], torch.as_tensor(scores.logits)[0], atol=2e-5, rtol=1e-4
         )
     kept = (*PROMPT, 8, 6)
     assert sequence.cached == len(kept)
-    (after,) = target.score([Work(sequence, (4, 2), Draft())])
+    (after,) = target.score([ForwardInput(sequence, (4, 2), Draft())])
     fresh = TARGETS[kind](checkpoint("llama"))
     cold = fresh.open((*kept, 4, 2), Sampler())
-    (want,) = fresh.score([Work(cold, (*kept, 4, 2), Draft())])
+    (want,) = fresh.score([ForwardInput(cold, (*kept, 4, 2), Draft())])
     torch.testing.assert_close(torch.as_tensor(after.logits), torch.as_tensor(want.logits), atol=2e-5, rtol=1e-4)
 
 
@@ -115,7 +115,7 @@ def test_hidden_states_come_from_the_tapped_layers_and_survive_the_cache(kind: s
     sequence = fresh.open(PROMPT, Sampler(), taps=(0, 2))
     assert sequence.hidden is not None
     assert len(sequence.hidden) == 0
-    (scores,) = fresh.score([Work(sequence, PROMPT, Draft((9, 7, 8), (-1, -1, 1)))])
+    (scores,) = fresh.score([ForwardInput(sequence, PROMPT, Draft((9, 7, 8), (-1, -1, 1)))])
     assert scores.hidden is not None
     torch.testing.assert_close(scores.hidden[[*range(20), 21, 22]], want, atol=2e-5, rtol=1e-4)
     fresh.commit(sequence, [1, 2])
@@ -139,14 +139,14 @@ def test_a_cache_hit_gives_the_rounds_of_a_cold_start(kind: str, name: str) -> N
 def test_a_fork_goes_its_own_way(kind: str) -> None:
     target = TARGETS[kind](checkpoint("llama"))
     one = target.open(PROMPT, Sampler())
-    target.score([Work(one, PROMPT, Draft())])
+    target.score([ForwardInput(one, PROMPT, Draft())])
     target.commit(one, [])
     two = target.fork(one, Sampler(1.0, 5))
-    target.score([Work(one, (7,), Draft())])
+    target.score([ForwardInput(one, (7,), Draft())])
     target.commit(one, [])
-    (scores,) = target.score([Work(two, (9,), Draft())])
+    (scores,) = target.score([ForwardInput(two, (9,), Draft())])
     fresh = TARGETS[kind](checkpoint("llama"))
-    (want,) = fresh.score([Work(fresh.open(PROMPT, Sampler()), (*PROMPT, 9), Draft())])
+    (want,) = fresh.score([ForwardInput(fresh.open(PROMPT, Sampler()), (*PROMPT, 9), Draft())])
     torch.testing.assert_close(torch.as_tensor(scores.logits), torch.as_tensor(want.logits), atol=2e-5, rtol=1e-4)
     assert (one.cached, two.cached) == (len(PROMPT) + 1, len(PROMPT))
 

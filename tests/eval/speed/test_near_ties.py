@@ -7,7 +7,7 @@ import pytest
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings, TextDecoder
 from decoding.targets.fast_target import FastTarget
@@ -41,7 +41,7 @@ def test_the_gap_is_between_the_first_tokens_that_differ(checkpoint: Path, tiny:
         other = replace(plain, tokens=(*plain.tokens[:at], 7, 9))
         before = [*tiny.tokenizer.encode(prompt), *plain.tokens[:at]]
         target = FastTarget.load(checkpoint)
-        (scores,) = target.score([Work(target.open(before, sampler), before, Draft())])
+        (scores,) = target.score([ForwardInput(target.open(before, sampler), before, Draft())])
         ranks = sampler.rank(scores.logits[0], len(before)) * (sampler.temperature or 1.0)
         want = float(ranks.max() - ranks[7])
         assert plain.tokens[at] == int(ranks.argmax())
@@ -49,7 +49,7 @@ def test_the_gap_is_between_the_first_tokens_that_differ(checkpoint: Path, tiny:
     stops = sorted(tiny.tokenizer.stop_ids)
     ended = replace(plain, tokens=plain.tokens[:-1])
     before = [*tiny.tokenizer.encode(prompt), *ended.tokens]
-    (scores,) = target.score([Work(target.open(before, sampler), before, Draft())])
+    (scores,) = target.score([ForwardInput(target.open(before, sampler), before, Draft())])
     ranks = sampler.rank(scores.logits[0], len(before)) * (sampler.temperature or 1.0)
     want = float(ranks.max() - ranks[stops].max())
     assert parting_gap(tiny, prompt, plain, ended, sampler) == pytest.approx(want, abs=1e-4)

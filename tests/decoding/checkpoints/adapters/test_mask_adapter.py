@@ -31,7 +31,7 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, TokenSet, Work
+from decoding.engine.target import AnyTarget, ForwardInput, TokenSet
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastModel, FastTarget
@@ -128,7 +128,7 @@ def test_a_prompt_corrects_what_masks_say_unless_it_is_not_to(name: str, monkeyp
 
 def masked_logits(target: AnyTarget, draft: Draft) -> np.ndarray:
     sequence = target.open(PROMPT, Sampler())
-    (scores,) = target.score([Work(sequence, PROMPT, draft)])
+    (scores,) = target.score([ForwardInput(sequence, PROMPT, draft)])
     target.close(sequence)
     return np.asarray(scores.after(range(-1, len(draft))))
 
@@ -158,7 +158,7 @@ def test_logits_of_some_tokens_are_those_of_all_to_the_bit(kind: str) -> None:
     target = target_of(kind, random_adapter())
     draft, chance = Draft((target.vocab_size, 7, 9), (-1, -1, 1)), random.Random(3)
     sequence = target.open(PROMPT, Sampler())
-    (scores,) = target.score([Work(sequence, PROMPT, draft)])
+    (scores,) = target.score([ForwardInput(sequence, PROMPT, draft)])
     for count in (1, 15, 64, 200, target.vocab_size):
         tokens = TokenSet(np.array(sorted(chance.sample(range(target.vocab_size), count)), np.int64))
         for _ in range(2):  # the second time from what is kept of the set
@@ -179,7 +179,7 @@ def test_heads_say_on_the_kernels_what_they_say_in_training() -> None:
     assert target.ahead == AHEAD
     sequence = target.open(PROMPT[:-5], Sampler())
     draft = Draft.chain(tuple(target.mask_tokens)[::2])
-    (scores,) = target.score([Work(sequence, PROMPT[:-5], draft)])
+    (scores,) = target.score([ForwardInput(sequence, PROMPT[:-5], draft)])
     assert scores.ahead is not None
     asked = [(place if each.of_masks else ROOT, each.head) for each in masks.asked for place in each.places.tolist()]
     assert asked == [(0, 0), (1, 0), (0, 1), (1, 1), (ROOT, 1)]
@@ -232,7 +232,7 @@ def test_rows_of_tokens_are_packed_once_and_make_room_for_others() -> None:
     part, chance = target.model.head_part, random.Random(4)
     part.spare = 8
     sequence = target.open(PROMPT, Sampler())
-    (scores,) = target.score([Work(sequence, PROMPT, Draft())])
+    (scores,) = target.score([ForwardInput(sequence, PROMPT, Draft())])
     every, counts = np.asarray(scores.after([-1])), []
     for _ in range(30):
         tokens = TokenSet(np.array(sorted(chance.sample(range(target.vocab_size), 20)), np.int64))

@@ -7,7 +7,7 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.targets.fast_target import FastSequence, FastTarget
 from decoding.targets.kv_cache import TensorTable
 from decoding.targets.prefix_cache import Entry, PrefixCache, common_length, longest_prefix
@@ -29,7 +29,7 @@ def feed(target: FastTarget, *tokens: int, taps: tuple[int, ...] = ()) -> FastSe
     """An open sequence with all but the last of `tokens` cached."""
     sequence = target.open(tokens, Sampler(), taps)
     if pending := tokens[sequence.cached : -1]:
-        target.score([Work(sequence, pending, Draft())])
+        target.score([ForwardInput(sequence, pending, Draft())])
         target.commit(sequence, [])
     return sequence
 
@@ -120,7 +120,7 @@ def test_prefixes_of_open_sequences_are_reused_and_stay_their_own(checkpoint: Pa
     second = target.open([1, 2, 3, 9, 9], Sampler())
     assert (first.cached, second.cached) == (4, 3)
     before = first.cache.own.data[:, :4].clone()
-    target.score([Work(second, [9, 9], Draft((1,), (-1,)))])
+    target.score([ForwardInput(second, [9, 9], Draft((1,), (-1,)))])
     target.commit(second, [0])
     assert torch.equal(first.cache.own.data[:, :4], before)
 
@@ -128,7 +128,7 @@ def test_prefixes_of_open_sequences_are_reused_and_stay_their_own(checkpoint: Pa
 def test_a_chain_is_committed_and_a_draft_dropped_without_copying(checkpoint: Path) -> None:
     target = FastTarget.load(checkpoint)
     sequence = feed(target, 1, 2, 3)
-    target.score([Work(sequence, [3], Draft.chain([4, 5, 6]))])
+    target.score([ForwardInput(sequence, [3], Draft.chain([4, 5, 6]))])
     staged, buffer = sequence.cache.own.data[:, :6].clone(), sequence.cache.own.data
     target.commit(sequence, [0, 1])
     assert sequence.cached == 5

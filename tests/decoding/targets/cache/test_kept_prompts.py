@@ -13,7 +13,7 @@ import pytest
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.targets.int8.cpu_target import CpuTarget, kept_prompts
 from decoding.targets.prefix_cache import WORTH_PAGES, KeptPrompts
 from kernels.cpu.job import PAGE
@@ -44,7 +44,7 @@ def answer(target: CpuTarget, prompt: Sequence[int], taps: tuple[int, ...] = ())
     """How many tokens were known, and the logits after the prompt."""
     sequence = target.open(prompt, Sampler(), taps)
     known = sequence.cached
-    (scores,) = target.score([Work(sequence, prompt[known:], Draft())])
+    (scores,) = target.score([ForwardInput(sequence, prompt[known:], Draft())])
     logits = np.array(scores.logits)
     target.commit(sequence, [])
     target.close(sequence)

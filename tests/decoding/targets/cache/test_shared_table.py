@@ -10,7 +10,7 @@ import torch
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.methods.registry import load_method
 from decoding.targets.fast_target import FastSequence, FastTarget
 from decoding.targets.kv_cache import WORTH_SHARING, SharedTable, TensorTable
@@ -90,7 +90,7 @@ def feed(target: FastTarget, tokens: Sequence[int]) -> FastSequence:
     """An open sequence with all of `tokens` cached."""
     sequence = target.open((*tokens, 1), Sampler())
     if pending := tokens[sequence.cached :]:
-        target.score([Work(sequence, pending, Draft())])
+        target.score([ForwardInput(sequence, pending, Draft())])
         target.commit(sequence, [])
     return sequence
 

@@ -17,7 +17,7 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, Array, Work
+from decoding.engine.target import AnyTarget, Array, ForwardInput
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
 from decoding.targets.int8.cpu_target import CpuTarget
@@ -73,7 +73,7 @@ def test_states_are_those_of_the_whole_text(kind: str, cached: int, taps: tuple[
         read(target, TEXT[:cached], taps)
     sequence = target.open(TEXT, Sampler())
     assert sequence.cached == cached
-    (scores,) = target.score([Work(sequence, TEXT[cached:], Draft(), TAPS)])
+    (scores,) = target.score([ForwardInput(sequence, TEXT[cached:], Draft(), TAPS)])
     agree(kind, scores.hidden, whole(kind)[cached:, TAPS])
 
 
@@ -82,14 +82,14 @@ def test_nobody_keeps_them(kind: str) -> None:
     """Keys and values are kept as without taps, accepted nodes of a tree too, and whoever needs states misses."""
     target = fresh(kind)
     sequence = target.open(PROMPT, Sampler())
-    (scores,) = target.score([Work(sequence, PROMPT, TREE, TAPS)])
+    (scores,) = target.score([ForwardInput(sequence, PROMPT, TREE, TAPS)])
     path = TREE.path(5)
     text = (*PROMPT, *(TREE.tokens[node] for node in path), 4)
     fed = [*range(len(PROMPT)), *(len(PROMPT) + node for node in path)]
     agree(kind, scores.hidden[fed], whole(kind, text)[:-1, TAPS])
     target.commit(sequence, path)
     assert sequence.hidden is None
-    (after,) = target.score([Work(sequence, text[-1:], Draft(), (1,))])
+    (after,) = target.score([ForwardInput(sequence, text[-1:], Draft(), (1,))])
     agree(kind, after.hidden, whole(kind, text)[-1:, 1:2])
     target.commit(sequence, ())
     target.close(sequence)
@@ -104,10 +104,10 @@ def test_each_of_a_batch_gets_the_states_that_it_asked_for(kind: str) -> None:
     keeps, plain, asks, more = (target.open(TEXT, Sampler(), taps) for taps in ((1,), (), (), ()))
     scores = target.score(
         [
-            Work(keeps, TEXT, Draft()),
-            Work(plain, TEXT[90:], Draft()),
-            Work(asks, TEXT[90:95], Draft(), (2,)),
-            Work(more, TEXT[90:200], Draft(), (1, 0)),
+            ForwardInput(keeps, TEXT, Draft()),
+            ForwardInput(plain, TEXT[90:], Draft()),
+            ForwardInput(asks, TEXT[90:95], Draft(), (2,)),
+            ForwardInput(more, TEXT[90:200], Draft(), (1, 0)),
         ]
     )
     agree(kind, scores[0].hidden, whole(kind)[:, 1:2])
@@ -122,11 +122,11 @@ def test_each_of_a_batch_gets_the_states_that_it_asked_for(kind: str) -> None:
 def test_taps_are_named_once(kind: str) -> None:
     target = fresh(kind)
     with pytest.raises(ValueError, match="not in both"):
-        target.score([Work(target.open(PROMPT, Sampler(), (1,)), PROMPT, Draft(), (1,))])
+        target.score([ForwardInput(target.open(PROMPT, Sampler(), (1,)), PROMPT, Draft(), (1,))])
 
 
 @pytest.mark.parametrize("kind", ["fast", INT8])
 def test_taps_that_the_model_lacks_are_refused(kind: str) -> None:
     target = fresh(kind)
     with pytest.raises(ValueError, match="taps must lie between 0 and 2"):
-        target.score([Work(target.open(PROMPT, Sampler()), PROMPT, Draft(), (3,))])
+        target.score([ForwardInput(target.open(PROMPT, Sampler()), PROMPT, Draft(), (3,))])

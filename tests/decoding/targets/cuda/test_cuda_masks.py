@@ -10,7 +10,7 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.methods.registry import load_method
 from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastModel, FastTarget
@@ -40,7 +40,7 @@ def said(target: FastTarget, masked: bool) -> torch.Tensor:
     tree = Draft((5, 9, 7, first, second, third, first, second, third), (-1, 0, 0, -1, 3, 4, 1, 6, 7))
     draft = tree if masked else Draft((5, 9, 7), (-1, 0, 0))
     sequence = target.open([], Sampler(), (1, 2))
-    (scores,) = target.score([Work(sequence, tokens(6, 1), draft)])
+    (scores,) = target.score([ForwardInput(sequence, tokens(6, 1), draft)])
     logits = torch.as_tensor(scores.logits).cpu().clone()
     target.close(sequence)
     return logits

@@ -15,7 +15,7 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.targets import cuda as cuda_model
 from decoding.targets import cuda as cuda_table
 from decoding.targets.cuda import CudaModel
@@ -40,7 +40,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FastTarget:
 
 def one_round(target: FastTarget, sequences: list[Any]) -> list[list[int]]:
     """Score a tree below one token each, take the choices, and keep a path that is out of place."""
-    scores = target.score([Work(each, tokens(1, at), TREE) for at, each in enumerate(sequences)])
+    scores = target.score([ForwardInput(each, tokens(1, at), TREE) for at, each in enumerate(sequences)])
     chosen = [[each.choice(node) for node in range(-1, len(TREE))] for each in scores]
     for each in sequences:
         target.commit(each, PATH)
@@ -74,7 +74,7 @@ def test_a_round_of_sixteen_waits_once(
         kernels = ((cuda_model, "rotate_and_store"), (cuda_model, "tree_attention"), (compaction, "compact_reference"))
         as_kernels(waits, monkeypatch, *kernels, (choice, "choose"))
         one_round(target, sequences)
-        target.score([Work(sequences[0], [5], Draft())])  # makes the moves
+        target.score([ForwardInput(sequences[0], [5], Draft())])  # makes the moves
     assert waits.seen == ["tolist", "tolist"], "one per forward"
 
 
@@ -117,7 +117,7 @@ def heads_of(target: FastTarget, run: Callable[[], object], monkeypatch: pytest.
 def test_the_lm_head_sees_only_rows_that_are_asked_for(target: FastTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt's last row; not its others, and not the rows that fill a bucket up."""
     monkeypatch.setattr(cuda_model.CudaModel, "forward_rows", 64)
-    work = [Work(target.open([], Sampler()), tokens(200, 1), Draft())]
+    work = [ForwardInput(target.open([], Sampler()), tokens(200, 1), Draft())]
     assert heads_of(target, partial(target.score, work), monkeypatch) == [1]
 
 
@@ -128,7 +128,7 @@ def test_prompts_go_in_large_chunks(target: FastTarget, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         target.model, "forward", lambda parts, *rest: (rows.append(sum(map(len, parts))), forward(parts, *rest))[1]
     )
-    work = Work(target.open([], Sampler()), tokens(1000, 1), Draft())
+    work = ForwardInput(target.open([], Sampler()), tokens(1000, 1), Draft())
     monkeypatch.setattr(target.model, "config", replace(target.model.config, max_positions=2000))
     target.score([work])
     assert rows == [1000]
@@ -142,7 +142,7 @@ def test_a_prepared_model_captures_nothing_in_plain_rounds(target: FastTarget) -
     assert captured == len(cuda_model.CAPTURED_AT_START)
     sequence = target.open([], Sampler())
     for draft in (Draft(), Draft.chain([5, 6]), TREE):
-        target.score([Work(sequence, [7], draft)])
+        target.score([ForwardInput(sequence, [7], draft)])
         target.commit(sequence, ())
     assert len(model._graphs) == captured
 
@@ -161,7 +161,7 @@ def test_sizes_of_all_kinds_leave_a_bounded_number_of_graphs(
     monkeypatch.setattr(cuda_model, "MOST_GRAPHS", 3)
     sequences = [target.open([], Sampler()) for _ in range(9)]
     for count in range(1, 9):
-        target.score([Work(each, tokens(count, 1), Draft.chain(tokens(count, 2))) for each in sequences[:count]])
+        target.score([ForwardInput(each, tokens(count, 1), Draft.chain(tokens(count, 2))) for each in sequences[:count]])
     assert isinstance(target.model, CudaModel)
     assert len(target.model._graphs) <= 3
 

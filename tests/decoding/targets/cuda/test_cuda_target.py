@@ -14,7 +14,7 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.engine.tensor_choice import chosen_together
 from decoding.methods.registry import load_method
 from decoding.targets.cuda import CudaModel, bucket_of
@@ -47,10 +47,10 @@ def tokens(count: int, seed: int) -> list[int]:
 def walked(target: FastTarget, long: int) -> list[torch.Tensor]:
     """Logits and hidden states of two sequences that are prompted together, and of the first one's next round alone."""
     one, two = (target.open([], Sampler(), taps) for taps in ((0, 1, 2), (2,)))
-    scores = target.score([Work(one, tokens(long, 1), TREE), Work(two, tokens(4, 2), Draft.chain(tokens(3, 4)))])
+    scores = target.score([ForwardInput(one, tokens(long, 1), TREE), ForwardInput(two, tokens(4, 2), Draft.chain(tokens(3, 4)))])
     target.commit(one, PATH)
     target.commit(two, (0,))
-    scores += target.score([Work(one, tokens(2, 3), TREE)])
+    scores += target.score([ForwardInput(one, tokens(2, 3), TREE)])
     assert one.hidden is not None
     parts = [torch.as_tensor(part) for each in scores for part in (each.logits, each.hidden) if part is not None]
     return [part.cpu() for part in (*parts, torch.as_tensor(one.hidden))]
@@ -127,8 +127,8 @@ def test_a_path_out_of_place_where_nothing_is_tapped(tmp_path: Path, monkeypatch
     outcomes = []
     for target in both(tmp_path, "llama"):
         one = target.open([], Sampler())
-        target.score([Work(one, tokens(4, 1), TREE)])
+        target.score([ForwardInput(one, tokens(4, 1), TREE)])
         target.commit(one, PATH)
-        (scores,) = target.score([Work(one, tokens(1, 3), Draft())])
+        (scores,) = target.score([ForwardInput(one, tokens(1, 3), Draft())])
         outcomes.append(torch.as_tensor(scores.logits))
     torch.testing.assert_close(*outcomes, rtol=0, atol=6e-5)

@@ -13,7 +13,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.serving import load
@@ -44,9 +44,9 @@ def small(path: Path, is_small: bool = True) -> FastTarget:
 def walked(target: FastTarget) -> Tensor:
     """Logits of two sequences together, and of one that goes on behind a path out of place."""
     one, two = (target.open([], Sampler()) for _ in range(2))
-    scores = target.score([Work(one, tokens(9, 1), TREE), Work(two, tokens(4, 2), Draft.chain(tokens(3, 4)))])
+    scores = target.score([ForwardInput(one, tokens(9, 1), TREE), ForwardInput(two, tokens(4, 2), Draft.chain(tokens(3, 4)))])
     target.commit(one, PATH)
-    scores += target.score([Work(one, tokens(2, 3), TREE)])
+    scores += target.score([ForwardInput(one, tokens(2, 3), TREE)])
     return torch.cat([torch.as_tensor(each.logits) for each in scores]).cpu()
 
 
@@ -106,7 +106,7 @@ def test_rows_take_half_of_bf16_and_their_scales(tmp_path: Path) -> None:
     path = tiny_checkpoint(tmp_path, "llama", head_dim=64)
     target, config = small(path), load_config(path)
     sequence = target.open([], Sampler())
-    target.score([Work(sequence, tokens(5, 1), Draft())])
+    target.score([ForwardInput(sequence, tokens(5, 1), Draft())])
     data = sequence.cache.own.data
     planes = 2 * config.layers * config.kv_heads
     assert data.nbytes / data.shape[1] == 64 * (planes + 1)  # one plane has room for the scales of 16

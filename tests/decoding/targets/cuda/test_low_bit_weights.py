@@ -17,7 +17,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.serving import load
@@ -50,7 +50,7 @@ def kept(path: Path, kind: type[LlamaModel] = FastModel) -> FastTarget:
 
 def logits(target: FastTarget) -> Tensor:
     sequence = target.open([], Sampler())
-    (scores,) = target.score([Work(sequence, list(PROMPT), TREE)])
+    (scores,) = target.score([ForwardInput(sequence, list(PROMPT), TREE)])
     return torch.as_tensor(scores.logits)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.targets.int8 import buffers as pages
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
 from kernels.cpu.job import plane_bytes
@@ -78,7 +78,7 @@ def test_full_pages_are_shared_and_a_chain_moves_nothing() -> None:
     assert second.cache.pages[0] is first.cache.pages[0]
     assert second.cache.pages[1] is not first.cache.pages[1]
     before = first.cache.pages[1].copy()
-    target.score([Work(second, (4, 4), Draft.chain((1, 2)))])
+    target.score([ForwardInput(second, (4, 4), Draft.chain((1, 2)))])
     staged = second.cache.pages[1].tobytes()
     target.commit(second, [0, 1])
     assert (second.cached, second.cache.pages[1].tobytes() == staged) == (84, True)

@@ -12,7 +12,7 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS
 from decoding.serving.load import load_text_decoder
@@ -49,9 +49,9 @@ def projection(weight: Tensor, bias: Tensor | None = None, rotates: bool = False
 
 def logits_of(target: FastTarget, draft: Draft) -> Tensor:
     sequence = target.open(TOKENS, Sampler())
-    target.score([Work(sequence, TOKENS[:-1], Draft())])
+    target.score([ForwardInput(sequence, TOKENS[:-1], Draft())])
     target.commit(sequence, [])
-    (scores,) = target.score([Work(sequence, TOKENS[-1:], draft)])
+    (scores,) = target.score([ForwardInput(sequence, TOKENS[-1:], draft)])
     target.close(sequence)
     return torch.as_tensor(scores.logits)
 

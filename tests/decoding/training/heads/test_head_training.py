@@ -10,7 +10,7 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.heads.head import Head, HeadMismatch, load_head
 from decoding.heads.kinds import KINDS
 from decoding.serving.text_decoder import Settings
@@ -77,7 +77,7 @@ def test_features_are_the_states_that_decoding_taps(target: Taught) -> None:
         path.insert(0, int(pack.parents[path[0]]))
     tokens = pack.tokens[path].tolist()
     sequence = reference.open(tokens, Sampler(), taps)
-    (scores,) = reference.score([Work(sequence, tokens, Draft())])
+    (scores,) = reference.score([ForwardInput(sequence, tokens, Draft())])
     torch.testing.assert_close(stored[path], scores.hidden, atol=0.02, rtol=0.01)  # bf16 has 8 bits
     assert int((stored[path[-1], -1] @ reference.lm_head.T).argmax()) == int(scores.logits[0].argmax())
 

@@ -14,7 +14,7 @@ from decoding.checkpoints.mask_adapter import Ahead, read_mask_adapter
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Work
+from decoding.engine.target import ForwardInput
 from decoding.targets.fast_target import FastModel, FastTarget
 from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -126,7 +126,7 @@ def test_masks_predict_in_training_what_they_predict_in_decoding(base: Base) -> 
             if not (depths := min(DEPTHS, len(text) - 1 - end)):
                 continue
             sequence = target.open(text[:end], Sampler())
-            (scores,) = target.score([Work(sequence, text[:end], Draft.chain(target.mask_tokens[:depths]))])
+            (scores,) = target.score([ForwardInput(sequence, text[:end], Draft.chain(target.mask_tokens[:depths]))])
             want = torch.from_numpy(np.asarray(scores.after(range(depths)))).reshape(depths, -1)
             torch.testing.assert_close(found[at : at + depths], want[:, ids], atol=2e-4, rtol=1e-4)
             at += depths
