@@ -14,7 +14,7 @@ import numpy as np
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Floats, Sampler
-from decoding.engine.target import AnyTarget, Array, DraftCaches, ForwardInput, Scores, TargetSequence, TokenSet
+from decoding.engine.target import AnyTarget, Array, DraftCaches, ForwardInput, ForwardOutput, TargetSequence, TokenSet
 
 PROMPT_ROWS = 256  # of newcomers' prompts in a forward that texts under way wait for
 
@@ -103,7 +103,7 @@ class Ensemble:
         rests: Sequence[Sequence[int]] = self._unseen or [pending] * len(self)
         return [ForwardInput(sequence, rest, draft) for sequence, rest in zip(self._sequences, rests, strict=True)]
 
-    def pooled(self, scores: Sequence[Scores], position: Callable[[int], int]) -> Scores:
+    def pooled(self, scores: Sequence[ForwardOutput], position: Callable[[int], int]) -> ForwardOutput:
         """One forward's scores behind each prompt as one: the mean of their logits. position: of the token after a node."""
         if len(scores) == 1:
             return scores[0]
@@ -124,7 +124,7 @@ class Ensemble:
         def ahead(asked: Sequence[tuple[int, int]], tokens: TokenSet | None) -> Floats:
             return _mean([each.ahead(asked, tokens) for each in scores if each.ahead])
 
-        return Scores(after, scores[0].hidden, choice, scores[0].nodes, among, ahead=ahead if scores[0].ahead else None)
+        return ForwardOutput(after, scores[0].hidden, choice, scores[0].nodes, among, ahead=ahead if scores[0].ahead else None)
 
     def commit(self, path: Sequence[int]) -> None:
         for sequence in self._sequences:

@@ -20,7 +20,7 @@ from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.method import Context, HeadPass, LookupCorpus, Method, run_together
 from decoding.engine.rounds import FinishReason, Round
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, ForwardInput, Scores, room_after
+from decoding.engine.target import AnyTarget, ForwardInput, ForwardOutput, room_after
 from decoding.engine.verify import Verdict, verify
 
 Done = TypeVar("Done")
@@ -166,7 +166,7 @@ class Decoding:
             return []
         return self._sequences.part(draft) if isinstance(draft, int) else self._sequences.work(self._pending, draft)
 
-    def settle(self, draft: Draft, found: Sequence[Scores], target_ms: float, batch: int) -> Round:
+    def settle(self, draft: Draft, found: Sequence[ForwardOutput], target_ms: float, batch: int) -> Round:
         """Verify the draft, commit what the target agrees with, and report it. found: the scores behind each prompt."""
         start = perf_counter()
         scores = self._sequences.pooled(found, partial(self._position, draft))
@@ -205,7 +205,7 @@ class Decoding:
             prompts=self.prompts,
         )
 
-    def _choice(self, draft: Draft, scores: Scores, node: int) -> int:
+    def _choice(self, draft: Draft, scores: ForwardOutput, node: int) -> int:
         """The target's own token after `node`: its raw keyed choice, or the best allowed one where that is forbidden."""
         token = scores.choice(node)
         if ROOT not in self._cursors:

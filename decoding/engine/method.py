@@ -14,7 +14,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.ensemble import Ensemble
 from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, Array, DraftCaches, PairScores, Scores
+from decoding.engine.target import AnyTarget, Array, DraftCaches, ForwardOutput, PairScores
 from decoding.engine.verify import Verdict
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Method(ABC):
         return
 
     @abstractmethod
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         """Take note of the target's verdict on the draft that was actually scored: perhaps pruned, or another method's."""
 
 

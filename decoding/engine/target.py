@@ -89,7 +89,7 @@ class TextScores(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class ForwardOutput:
     """What one forward says about one sequence's pending tokens and draft."""
 
     after: Callable[[Sequence[int]], Floats]  # nodes (or ROOT) -> logits [nodes, vocab], which may be computed only now
@@ -264,7 +264,7 @@ class Target(Protocol[Opened]):
         """
         ...
 
-    def score(self, work: Sequence[ForwardInput[Opened]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[Opened]]) -> list[ForwardOutput]:
         """One forward over the work of several sequences. Stages keys and values; commits nothing.
 
         Raises ValueError for taps of a work whose sequence was opened with taps.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decoding.engine.sampler import Floats, Sampler
-from decoding.engine.target import Array, Scores, TokenSet
+from decoding.engine.target import Array, ForwardOutput, TokenSet
 from kernels.available import runs_kernels
 from kernels.gpu.choice import gumbel
 from kernels.gpu.tables import fetched, sent
@@ -112,15 +112,15 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-def tensor_scores(sampler: Sampler, logits: Tensor, hidden: Tensor | None, positions: Callable[[int], int]) -> Scores:
-    """logits [1 + nodes, vocab] on any device: row 0 is the root's, row 1 + i that of node i. hidden: see `Scores`.
+def tensor_scores(sampler: Sampler, logits: Tensor, hidden: Tensor | None, positions: Callable[[int], int]) -> ForwardOutput:
+    """logits [1 + nodes, vocab] on any device: row 0 is the root's, row 1 + i that of node i. hidden: see `ForwardOutput`.
 
     `positions(row)` is the position of the token that the row predicts.
     """
     return scores_of(logits, hidden, chooser(sampler, logits, positions))
 
 
-def scores_of(logits: Tensor, hidden: Array | None, choose: Callable[[int], int]) -> Scores:
+def scores_of(logits: Tensor, hidden: Array | None, choose: Callable[[int], int]) -> ForwardOutput:
     """The same, where `choose(row)` is the choice after a row."""
 
     def after(nodes: Sequence[int]) -> Floats:
@@ -132,7 +132,7 @@ def scores_of(logits: Tensor, hidden: Array | None, choose: Callable[[int], int]
         found: Floats = rows[:, _on_device(tokens, logits.device)].float().cpu().numpy()
         return found
 
-    return Scores(after, hidden, lambda node: choose(node + 1), len(logits) - 1, among)
+    return ForwardOutput(after, hidden, lambda node: choose(node + 1), len(logits) - 1, among)
 
 
 @lru_cache(maxsize=32)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import AnyTarget, Array, Scores
+from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.expected_tree import Reached, expected_tree
 from decoding.methods.likely import HEAD, pooled
@@ -189,7 +189,7 @@ class Adaptive(Method):
     def took(self, draft_ms: float, target_ms: float) -> None:
         self._costs.took(draft_ms, target_ms)
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
         reached, has_masks = self._length + len(committed), self._has_masks or self._foreseen.ahead > 0
         start = perf_counter()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method, UnknownMethod
-from decoding.engine.target import AnyTarget, Array, Scores
+from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.ngram_pool import NgramPool, different
 from decoding.methods.registry import load_method, name_and_value, option_value
@@ -35,7 +35,7 @@ class Plain(Method):
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         return Draft()
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         """Nothing to learn."""
 
 
@@ -65,7 +65,7 @@ class PromptLookup(Method):
         guesses = self._pool.following(tokens, most, self._lengths, self._per_matched)
         return Draft.trie(different(guesses, self._matches))
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         """Nothing to learn: it reads only the text."""
 
 
@@ -111,7 +111,7 @@ class Cascade(Method):
             return reduce(Draft.joined, drafts, Draft())
         return next((draft for draft in drafts if len(draft)), Draft())
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         for method in self._methods:
             method.observe(draft, replace(scores, hidden=self._tapped(method, scores.hidden)), verdict)
 

@@ -29,7 +29,7 @@ from typing import ClassVar
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Array, Scores
+from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head
 from decoding.heads.modules.block import BlockHead, DominoHead
@@ -102,7 +102,7 @@ class BlockMethod(Method):
     def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         """A draft from the states [depth, hidden] of the positions after `tokens`; `cursor`: the constraint's after them."""
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         self._pass = None
         self._drafter.append(committed_hidden(draft, scores, verdict))
 

@@ -33,7 +33,7 @@ from typing import ClassVar
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Array, Scores
+from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, find_head
 from decoding.heads.modules.drafters import Eagle3Head, FalconHead, MedusaHead, SmallLm
@@ -91,7 +91,7 @@ class Medusa(Method):
         guesses = self._drafter.best(self._last, heads, len(tokens), offered(self._top_k, cursor))
         return best_first(levels(guesses), self._bounds, cursor)
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         self._read(committed_hidden(draft, scores, verdict))
 
     def _read(self, hidden: Array) -> None:
@@ -150,7 +150,7 @@ class DraftModel(Method):
         """The best `count` guesses for `position` from the state before it."""
         return levels(self._reader.best(state, position, count))[0]
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         """Nothing to learn: it reads only the text."""
 
 
@@ -212,7 +212,7 @@ class Eagle3(Method):
 
         return beam(expand, self._width, min(self._depth, room), self._bounds, self._width, cursor)
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         self._drafter.read(committed_hidden(draft, scores, verdict))
 
 
@@ -271,7 +271,7 @@ class Falcon(Method):
             line = drafter.following(line, features, *zip(*((each.row, each.tokens) for each in glances), strict=True))
         return paths.draft()
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         self._drafter.read(committed_hidden(draft, scores, verdict)[:, -1])
 
 

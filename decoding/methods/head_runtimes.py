@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context
-from decoding.engine.target import AnyTarget, Array, Scores
+from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, check_target, find_head
 from decoding.heads.modules.block import DominoHead
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from decoding.heads.on_torch.context import TensorContext
 
 
-def committed_hidden(draft: Draft, scores: Scores, verdict: Verdict) -> Array:
+def committed_hidden(draft: Draft, scores: ForwardOutput, verdict: Verdict) -> Array:
     """States [new, taps, hidden] of the round's pending tokens and accepted nodes: every committed token but the bonus.
 
     Call it from `Method.observe`, with its arguments. Over a whole text, it returns each token's states exactly once.
@@ -403,7 +403,7 @@ class HeadGuesses:
         tokens = tuple(node.path[-1] for node in nodes) if depth else ()
         return levels(self._expand(depth, tokens, tuple(node.parent for node in nodes)))
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         """Keep the states of what was committed."""
         self._unread.append(committed_hidden(draft, scores, verdict))
         self._depths, self._is_ready, self._pass = 0, True, None

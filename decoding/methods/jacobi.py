@@ -34,7 +34,7 @@ from math import ceil
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Array, Scores
+from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi_window import GuessWindow, MaskedWindow, SweptWindow, answers, block_range, next_state
 from decoding.methods.likely import LikelyLevels
@@ -117,7 +117,7 @@ class MaskTokens(Method):
         drafted = Draft.trie([*paths, *(path + self._chain for path in masked)])
         return replace(drafted, context=range(len(drafted)), masks=self._chain)
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         found = draft.below(verdict.path[-1] if verdict.path else ROOT, self._chain)
         self._first, self._levels = self._length + len(verdict.path) + 1, None
         if found:
@@ -166,7 +166,7 @@ class Jacobi(Method):
         guess = self._guess[: min(width, room)]
         return Draft.chain(guess, context=range(len(guess)))
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         new, sweep = len(verdict.path) + 1, answers(draft, scores, verdict, self._guess)
         self._guess = next_state(self._guess[new:], sweep)
         self._start += new
@@ -215,7 +215,7 @@ class Lookahead(Method):
         paths = [[*spine[:i], *column] for i, column in enumerate(columns)]
         return Draft.trie([*guesses, *paths], scored=len(paths) if self._whole else 0)
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         children, spine = draft.children, ROOT
         answered: dict[int, list[int]] = {}
         for position, column in self._columns.items():
@@ -330,7 +330,7 @@ class JacobiForcing(Method):
         draft = Draft.chain(own, range(len(own))).joined(Draft.trie(self._recycled(own, tokens, room)))
         return replace(draft, masks=self._window.masks)
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         accepted = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
         self._pool.add([*accepted, *self._window.observe(draft, scores, verdict)])
 

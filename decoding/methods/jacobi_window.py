@@ -19,7 +19,7 @@ from itertools import takewhile
 
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context
-from decoding.engine.target import Scores
+from decoding.engine.target import ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.mask_guesses import ForeseenGuesses, Guesses, masks_of
 from decoding.methods.trees import admitted
@@ -40,7 +40,7 @@ def next_state(state: Sequence[int], choices: Sequence[int]) -> list[int]:
     return [*choices, *state[len(choices) :]]
 
 
-def answers(draft: Draft, scores: Scores, verdict: Verdict, guess: Sequence[int]) -> list[int]:
+def answers(draft: Draft, scores: ForwardOutput, verdict: Verdict, guess: Sequence[int]) -> list[int]:
     """The target's choices for the positions after the bonus: its answers to the rejected nodes.
 
     Those below the accepted path come first; where that branch ends, those of the method's own guess go on. Beside other
@@ -90,7 +90,7 @@ class GuessWindow(ABC):
         """Guesses for `count` positions of which nothing is known."""
 
     @abstractmethod
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> list[int]:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> list[int]:
         """See how the draft fared; returns what was answered after the bonus token."""
 
     def fill(self, width: int, following: Callable[[Sequence[int], int], Sequence[int]]) -> None:
@@ -120,7 +120,7 @@ class SweptWindow(GuessWindow):
     def first(self, count: int) -> list[int]:
         return self._draws.take(count)
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> list[int]:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> list[int]:
         sweep, passed = answers(draft, scores, verdict, self.guesses), len(verdict.path) + 1
         newest = max(len(self.guesses) - self._newest, passed)  # index of the first guess of the newest block
         old = self.guesses[passed:]
@@ -157,6 +157,6 @@ class MaskedWindow(GuessWindow):
     def first(self, count: int) -> list[int]:
         return list(self._foreseen.chain[: -(-count // self._foreseen.stride)])
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> list[int]:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> list[int]:
         self._foreseen.observe(draft, scores, verdict, self._length + len(verdict.path) + 1)
         return []

@@ -17,7 +17,7 @@ import numpy as np
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context
 from decoding.engine.sampler import Floats
-from decoding.engine.target import Scores, TextScores, TokenSet
+from decoding.engine.target import ForwardOutput, TextScores, TokenSet
 from decoding.engine.verify import Verdict
 from decoding.heads.kinds import draft_ids
 from decoding.methods.likely import LikelyLevels
@@ -113,7 +113,7 @@ def known(kind: FirstGuess) -> FirstGuess:
 
 
 def said_ahead(
-    scores: Scores, masks: Sequence[int], tokens: TokenSet | None, stride: int = 1, passed: int = 0
+    scores: ForwardOutput, masks: Sequence[int], tokens: TokenSet | None, stride: int = 1, passed: int = 0
 ) -> Floats:
     """[positions, tokens] what a chain of masks says. stride: positions for which each speaks. passed: how many are left out,
     from the first one.
@@ -171,7 +171,7 @@ class ForeseenGuesses:
             return None
         return self._levels.level(self._taken + len(path), tail_of((*self._tail, *path[-2:])))
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict, first: int, asks_text: bool = True) -> bool:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict, first: int, asks_text: bool = True) -> bool:
         """Read the masks after the accepted path: those of its last node that has any, of which the text has passed some.
         first: position of the token after the bonus. Where no mask is new, older ones still say what is ahead, or else the row
         of the text itself, if it is to be asked. Returns whether anything was asked.

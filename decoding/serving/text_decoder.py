@@ -23,7 +23,7 @@ from decoding.engine.loop import Request
 from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Metrics, Round, measure, prefilled_tokens
 from decoding.engine.sampler import Floats, Sampler
-from decoding.engine.target import AnyTarget, Array, ForwardInput, Scores, TargetSequence
+from decoding.engine.target import AnyTarget, Array, ForwardInput, ForwardOutput, TargetSequence
 from decoding.methods.registry import load_method, ready_methods
 from decoding.serving.model_queue import Batcher, ModelQueue, Stopped, never
 from decoding.targets.prefix_cache import common_length
@@ -331,7 +331,7 @@ def _begun(target: AnyTarget, tokens: Sequence[int], count: int, opened: ExitSta
     return sequences
 
 
-def _last_states(scores: Scores, count: int) -> Array:
+def _last_states(scores: ForwardOutput, count: int) -> Array:
     if scores.hidden is None:
         raise ValueError("a forward with taps gave no hidden states")
     rows = scores.hidden[len(scores.hidden) - count :]

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Array, ForwardInput, PairScores, Scores
+from decoding.engine.target import Array, ForwardInput, ForwardOutput, PairScores
 from decoding.targets.kv_cache import StateTable, TokenTable
 from decoding.targets.prefix_cache import (
     Cache,
@@ -161,7 +161,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         return self._new(sampler, taps, *found or ())
 
     @_computing
-    def score(self, work: Sequence[ForwardInput[CachedSequence[Cache]]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[CachedSequence[Cache]]]) -> list[ForwardOutput]:
         chunks = [chunk for each in work for chunk in self._staged(each)]
         return [scores for batch in in_batches(chunks, self._forward_rows) for scores in self._forward(batch)]
 
@@ -262,7 +262,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         if length > self.max_length:
             raise ValueError(f"{length} tokens, draft included, do not fit: the model takes {self.max_length}")
 
-    def _forward(self, chunks: Sequence[Chunk[Cache]]) -> list[Scores]:
+    def _forward(self, chunks: Sequence[Chunk[Cache]]) -> list[ForwardOutput]:
         """Scores of the sequences whose last chunks these are; hidden states are staged after what is there."""
         taps = sorted({tap for chunk in chunks for tap in chunk.tapped.taps})
         scored, hidden = self._run(chunks, taps)
@@ -277,4 +277,4 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
 class Scored(Protocol):
     """What a forward says of a sequence, but for its hidden states."""
 
-    def __call__(self, hidden: Array | None) -> Scores: ...
+    def __call__(self, hidden: Array | None) -> ForwardOutput: ...

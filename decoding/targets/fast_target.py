@@ -31,7 +31,7 @@ from torch.nn import functional
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.target import Array, Scores
+from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.tensor_choice import chooser, chosen_together, dtype_name, scores_of
 from decoding.targets import prefix_cache as cached_sequence
 from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
@@ -226,7 +226,7 @@ class FastTarget(CachedTarget[SharedTable, SharedTable]):
         return [chooser(sampler, part, places.__getitem__) for sampler, part, places in each_one]
 
 
-def _scores(logits: Tensor, choose: Callable[[int], int], hidden: Array | None) -> Scores:
+def _scores(logits: Tensor, choose: Callable[[int], int], hidden: Array | None) -> ForwardOutput:
     return scores_of(logits, hidden, choose)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import DraftCaches, ForwardInput, Scores
+from decoding.engine.target import DraftCaches, ForwardInput, ForwardOutput
 from decoding.engine.tensor_choice import dtype_name, tensor_scores
 
 _PREFIXES = 4
@@ -106,11 +106,11 @@ class HfTarget:
         hidden = best.hidden[:count, columns] if taps and best.hidden is not None else None
         return HfSequence(sampler, taps, best.tokens[:count], _copy_cache(best.cache, count), hidden)
 
-    def score(self, work: Sequence[ForwardInput[HfSequence]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[HfSequence]]) -> list[ForwardOutput]:
         return [self._score(item) for item in work]
 
     @torch.inference_mode()
-    def _score(self, work: ForwardInput[HfSequence]) -> Scores:
+    def _score(self, work: ForwardInput[HfSequence]) -> ForwardOutput:
         sequence, pending, draft, _ = work
         taps, device = work.tapped(sequence.taps), self.model.device
         past, fed = sequence.cached, [*pending, *draft.tokens]

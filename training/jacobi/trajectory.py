@@ -33,7 +33,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.loop import Request
 from decoding.engine.method import Context, Method
 from decoding.engine.rounds import Round
-from decoding.engine.target import Array, Scores
+from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi_window import block_range
 from decoding.methods.mask_guesses import FirstGuess
@@ -144,7 +144,7 @@ class Recorder(Method):
         self.states.setdefault(block.start // self._n, []).append((*accepted, *draft.tokens))
         return draft
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         self._inner.observe(draft, scores, verdict)
 
 

@@ -15,7 +15,7 @@ from decoding.checkpoints.cache_folder import cache_root
 from decoding.checkpoints.model_config import load_config
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Floats, Sampler
-from decoding.engine.target import Array, Scores, TokenSet
+from decoding.engine.target import Array, ForwardOutput, TokenSet
 from decoding.targets import prefix_cache as cached_sequence
 from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
 from decoding.targets.int8.buffers import Keys, Pages, Part
@@ -120,9 +120,9 @@ class _Scored:
     head_rows: HeadRows
     choices: Sequence[int]  # after the first of the head rows; after the others nobody has chosen yet
 
-    def __call__(self, hidden: Array | None) -> Scores:
+    def __call__(self, hidden: Array | None) -> ForwardOutput:
         nodes, ahead = len(self.chunk.draft), self._ahead if self.head_rows.model.ahead_heads else None
-        return Scores(self._after, hidden, self._choice, nodes, self._among, self._log_prob, ahead)
+        return ForwardOutput(self._after, hidden, self._choice, nodes, self._among, self._log_prob, ahead)
 
     def _after(self, nodes: Sequence[int]) -> Floats:
         return self.head_rows.logits([self.places[1 + node] for node in nodes])

@@ -10,7 +10,7 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, ForwardInput, Scores
+from decoding.engine.target import AnyTarget, ForwardInput, ForwardOutput
 
 
 def read(target: AnyTarget, tokens: Sequence[int], taps: tuple[int, ...] = ()) -> npt.NDArray[np.float32]:
@@ -27,7 +27,7 @@ def rows_fed(target: AnyTarget, monkeypatch: pytest.MonkeyPatch) -> list[list[in
     fed: list[list[int]] = []
     score = target.score
 
-    def noted(work: Sequence[ForwardInput[Any]]) -> list[Scores]:
+    def noted(work: Sequence[ForwardInput[Any]]) -> list[ForwardOutput]:
         fed.append([len(each.pending) + len(each.draft) for each in work])
         return score(work)
 

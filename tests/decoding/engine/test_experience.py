@@ -9,7 +9,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.experience import LIMIT, AcceptanceStats, Rate, RowTimes, RunningMeans
 from decoding.engine.method import LookupCorpus
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.adaptive import Adaptive
 from decoding.methods.head_runtimes import HeadGuesses
@@ -154,7 +154,7 @@ def test_rows_that_turn_out_dear_are_saved(dearer: float, monkeypatch: pytest.Mo
     experience, drafted = AcceptanceStats(), list[int]()
     observe = Adaptive.observe
 
-    def timed(self: Adaptive, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def timed(self: Adaptive, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         self.took(0.1, 5.0 * (1.0 + dearer * 0.06 * len(draft)))
         observe(self, draft, scores, verdict)
 

@@ -11,7 +11,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Context, Method, UnknownMethod
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.baselines import Cascade
 from decoding.methods.registry import METHODS, load_method
@@ -34,7 +34,7 @@ class _Tapped(Method):
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         return Draft.chain(self.guess)
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         assert scores.hidden is not None
         self.states += scores.hidden[:, :, 0].tolist()
 
@@ -46,7 +46,7 @@ def test_a_cascade_takes_the_first_draft_that_is_not_empty() -> None:
     cascade.begin((1,), None, context_of())
     assert cascade.propose([1], 5) == Draft.chain((4, 5))
     hidden = torch.arange(4.0).view(2, 2, 1)
-    cascade.observe(Draft(), Scores.of(np.zeros((1, 3), np.float32), hidden, lambda node: 0), Verdict((), 0))
+    cascade.observe(Draft(), ForwardOutput.of(np.zeros((1, 3), np.float32), hidden, lambda node: 0), Verdict((), 0))
     assert (first.states, second.states) == ([[1.0], [3.0]], [[0.0], [2.0]]), "each gets its own column"
     first.guess = (6,)
     assert cascade.propose([1], 5) == Draft.chain((6,))
@@ -113,7 +113,7 @@ class Parrot(Method):
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         return Draft.chain([tokens[-1]] * min(self._times, room))
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None: ...
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None: ...
 
 
 def test_a_method_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import torch
 from decoding.engine.constraint import Mask
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Array, Scores
+from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from tests.decoding.models.toy import VOCAB
 
@@ -23,7 +23,7 @@ class Blank(Method):
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         return Draft()
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None: ...
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None: ...
 
 
 class Oracle(Blank):
@@ -72,7 +72,7 @@ class TappedHead(Blank):
         guess = int(self.features[-1, 0, 0]) % VOCAB
         return Draft.trie([[guess, 3, 1], [guess, 5], [7, 7, 7]])
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         assert scores.hidden is not None
         pending = len(scores.hidden) - len(draft)
         new = torch.as_tensor(scores.hidden)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import DraftCaches, ForwardInput, Scores
+from decoding.engine.target import DraftCaches, ForwardInput, ForwardOutput
 from decoding.engine.tensor_choice import tensor_scores
 
 VOCAB = 12
@@ -68,11 +68,11 @@ class ToyTarget:
         known = [s.tokens for s in self.closed if set(taps) <= set(s.taps)]
         return ToySequence(sampler, taps, list(prompt[: max((_common(prompt[:-1], k) for k in known), default=0)]))
 
-    def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[ForwardOutput]:
         self.forwards += 1
         return [self._score(item) for item in work]
 
-    def _score(self, work: ForwardInput[ToySequence]) -> Scores:
+    def _score(self, work: ForwardInput[ToySequence]) -> ForwardOutput:
         sequence, pending, draft, _ = work
         assert not sequence.closed and sequence.staged is None, "score() twice without commit()"
         assert pending, "nothing to score"

@@ -13,7 +13,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import ForwardInput, PromptTooLong, Scores
+from decoding.engine.target import ForwardInput, ForwardOutput, PromptTooLong
 from decoding.methods.registry import load_method
 from decoding.serving.model_queue import Batcher
 from tests.decoding.models.doubles import Blank, Fuzz
@@ -88,7 +88,7 @@ class Counting(ToyTarget):
         self.sizes: list[int] = []
         self.pause_s, self._inside = pause_s, threading.Lock()
 
-    def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[ForwardOutput]:
         assert self._inside.acquire(blocking=False), "two threads are in the target"
         try:
             sleep(self.pause_s)
@@ -163,7 +163,7 @@ def test_a_forward_that_fails_fails_everybodys_round_and_the_next_call_works() -
     class Failing(ToyTarget):
         fails = True
 
-        def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[Scores]:
+        def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[ForwardOutput]:
             if self.fails:
                 raise MemoryError("no room")
             return super().score(work)

@@ -19,7 +19,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.loop import Decoding, Request, advance, decode
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import AnyTarget, ForwardInput, Scores
+from decoding.engine.target import AnyTarget, ForwardInput, ForwardOutput
 from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
 from decoding.serving.model_queue import Batcher
@@ -40,7 +40,7 @@ class Wide(ToyTarget):
         super().__init__()
         self.rows: list[list[int]] = []
 
-    def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[ForwardOutput]:
         self.rows.append([len(one.pending) + len(one.draft) for one in work])
         return super().score(work)
 
@@ -163,7 +163,7 @@ def test_fewer_rows_than_none_are_refused() -> None:
 class Unhurried(Wide):
     """Takes its time, so that a text is not over before another one has come on a busy machine."""
 
-    def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[ToySequence]]) -> list[ForwardOutput]:
         sleep(0.002)
         return super().score(work)
 

@@ -21,7 +21,7 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import ForwardInput, Scores
+from decoding.engine.target import ForwardInput, ForwardOutput
 from decoding.engine.tensor_choice import chooser
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastTarget
@@ -66,7 +66,7 @@ def text(rounds: list[Round]) -> list[int]:
 
 def fed(
     target: CpuTarget, tokens: tuple[int, ...], draft: Draft = EMPTY, **kw: tuple[int, ...]
-) -> tuple[CpuSequence, Scores]:
+) -> tuple[CpuSequence, ForwardOutput]:
     """A sequence of `tokens`, fed at once but for what the cache has."""
     sequence = target.open(tokens, Sampler(), **kw)
     (scores,) = target.score([ForwardInput(sequence, tokens[sequence.cached :], draft)])

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import ForwardInput, Scores
+from decoding.engine.target import ForwardInput, ForwardOutput
 from decoding.targets import cached_target, fast_target, kv_cache
 from decoding.targets import fast_target as fast_model
 from decoding.targets import kv_cache as shared_table
@@ -86,7 +86,7 @@ def close(ours: Tensor, theirs: Tensor) -> None:
     torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-5)
 
 
-def compare(says: Reference, tokens: Sequence[int], fed: int, draft: Draft, scores: Scores) -> None:
+def compare(says: Reference, tokens: Sequence[int], fed: int, draft: Draft, scores: ForwardOutput) -> None:
     """Scores of `tokens`, of which the last `fed` were pending, against each node's path alone."""
     logits, hidden = says(tokens)
     close(torch.as_tensor(scores.logits)[0], logits[-1])
@@ -111,7 +111,7 @@ class Walk:
         self.draft = tree(self.rng, self.rng.randrange(10))
         return ForwardInput(self.sequence, self.tokens[self.sequence.cached :], self.draft)
 
-    def settle(self, scores: Scores) -> None:
+    def settle(self, scores: ForwardOutput) -> None:
         cached = self.sequence.cached
         compare(self.says, self.tokens, len(self.tokens) - cached, self.draft, scores)
         path = self.draft.path(self.rng.randrange(-1, len(self.draft)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.engine.target import ForwardInput, Scores
+from decoding.engine.target import ForwardInput, ForwardOutput
 from decoding.targets.fast_target import FastSequence, FastTarget
 from decoding.timing import time_forward
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -15,7 +15,7 @@ from tests.decoding.models.tiny_models import tiny_checkpoint
 class Slow(FastTarget):
     """Takes a millisecond for each row and for each 10 cached tokens."""
 
-    def score(self, work: Sequence[ForwardInput[FastSequence]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[FastSequence]]) -> list[ForwardOutput]:
         scores = super().score(work)
         time.sleep(sum(len(one.pending) + len(one.draft) + one.sequence.cached / 10 for one in work) / 1e3)
         return scores
@@ -40,7 +40,7 @@ class Fickle(FastTarget):
 
     last = -1
 
-    def score(self, work: Sequence[ForwardInput[FastSequence]]) -> list[Scores]:
+    def score(self, work: Sequence[ForwardInput[FastSequence]]) -> list[ForwardOutput]:
         (nodes,) = (len(one.draft) for one in work)
         if nodes != self.last:
             time.sleep(0.3)

@@ -15,7 +15,7 @@ from decoding.engine.experience import AcceptanceStats
 from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.rounds import text_tokens
 from decoding.engine.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import HeadMismatch, HeadUnavailable, save_head
 from decoding.methods.adaptive import Adaptive
@@ -107,7 +107,7 @@ def test_a_head_drafts_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> No
 def in_its_second_round() -> HeadGuesses:
     """The first round has no states, and says nothing of what a head is worth."""
     guesses = drafting()
-    scores = Scores.of(np.zeros((1, VOCAB), np.float32), toy_hidden(PROMPT[-1:], len(TAPS)), lambda node: 0)
+    scores = ForwardOutput.of(np.zeros((1, VOCAB), np.float32), toy_hidden(PROMPT[-1:], len(TAPS)), lambda node: 0)
     guesses.observe(Draft(), scores, Verdict((), 0))
     guesses.draft([*PROMPT, 0], VOCAB)
     return guesses
