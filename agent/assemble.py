@@ -28,7 +28,7 @@ from decoding.errors import ModelUnavailable, pip_install
 from decoding.methods.registry import load_method
 from decoding.serving.chat_model import FastChatModel
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.timing import PlainCost
 from tools.databases.annotations import with_annotations
 from tools.databases.database import Database
@@ -95,7 +95,7 @@ class LoadedModel:
         self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
     ) -> Toolbox:
         """Raises OptionRefused."""
-        settings = Settings(
+        settings = SamplingParams(
             decoder=self.choice.decoder_name,
             options=self.choice.decoder_options,
             temperature=self.choice.temperature,

@@ -76,14 +76,14 @@ def bench(
         return
     if out is None or (data is None) == (not prompts):
         raise typer.BadParameter("the comparison needs --out, and --data or --prompts", ctx)
-    from decoding.serving.text_decoder import Settings
+    from decoding.serving.text_decoder import SamplingParams
     from eval.datasets.official import read_text_prompts
     from eval.datasets.registry import load_dataset
     from eval.speed.side_by_side.run import benchmark
 
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
         methods = method_specs(method or (), decoding)
-        settings = Settings("plain", {}, decoding.temperature, seed, max_new_tokens)
+        settings = SamplingParams("plain", {}, decoding.temperature, seed, max_new_tokens)
         asked = load_dataset("spider", data, sample=questions) if data else read_text_prompts(prompts or [], questions)
         with output.stderr.status("loading the model") as status:
             summary = benchmark(

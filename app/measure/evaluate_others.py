@@ -227,7 +227,7 @@ def _measured(
 ) -> None:
     from agent.assemble import load_model
     from decoding.methods.registry import load_method
-    from decoding.serving.text_decoder import Settings
+    from decoding.serving.text_decoder import SamplingParams
     from eval.accuracy.text_tasks import read_tasks, solve_all, summary, write_summary
 
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
@@ -235,7 +235,7 @@ def _measured(
         for name in methods:
             load_method(name)
         tasks, choice = read_tasks(kind, data, limit), decoding.choice()
-        settings = Settings(temperature=decoding.temperature, seed=seed, max_new_tokens=max_new_tokens)
+        settings = SamplingParams(temperature=decoding.temperature, seed=seed, max_new_tokens=max_new_tokens)
         asked = {**asdict(choice), "seed": seed, "max_new_tokens": max_new_tokens, "continues": continues}
         with output.stderr.status("loading the model") as status:
             decoder = load_model(choice).decoder

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from decoding.engine.constraint import Constraint
-    from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder, TokenScore
+    from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder, TokenScore
 
 
 DEFAULT_MAX_TOKENS = 512
@@ -161,7 +161,7 @@ class ChatRequest(BaseModel):
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def settings(self, defaults: "Settings", decoder: "TextDecoder", seed: int) -> list["Settings"]:
+    def settings(self, defaults: "SamplingParams", decoder: "TextDecoder", seed: int) -> list["SamplingParams"]:
         """How to decode each choice; `seed` where the request has none of its own. Raises BadRequest."""
         from decoding.engine.sampler import Sampler
 

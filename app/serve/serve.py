@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
+    from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
 
 
 _BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -123,10 +123,10 @@ def serve(
     with exit_codes.plain_errors():
         from agent.assemble import load_model
         from agent.assistant import Assistant
-        from decoding.serving.text_decoder import Settings
+        from decoding.serving.text_decoder import SamplingParams
 
         choice = replace(decoding.choice(), prompt_rows=prompt_rows)
-        settings = Settings(choice.decoder_name, choice.decoder_options, choice.temperature)
+        settings = SamplingParams(choice.decoder_name, choice.decoder_options, choice.temperature)
         with ExitStack() as opened:
             database = source.open() if source.db else None
             loaded = load_model(choice)
@@ -140,7 +140,7 @@ def serve(
             listen(behind_doors(app, api_key, host, allow_host or ()), host, port, "/v1", api_key)
 
 
-def app_of(decoder: "TextDecoder", settings: "Settings", queue: int, more: "Sequence[Route]" = ()) -> App:
+def app_of(decoder: "TextDecoder", settings: "SamplingParams", queue: int, more: "Sequence[Route]" = ()) -> App:
     """The service, with `more` routes.
 
     `settings` hold where a request does not say otherwise. A request takes a place once its body has come.
@@ -191,7 +191,7 @@ def app_of(decoder: "TextDecoder", settings: "Settings", queue: int, more: "Sequ
 
 
 async def _completion(
-    decoder: "TextDecoder", defaults: "Settings", request: "Request", counts: ServiceMetrics
+    decoder: "TextDecoder", defaults: "SamplingParams", request: "Request", counts: ServiceMetrics
 ) -> "Response":
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -267,7 +267,7 @@ async def _first(pieces: AsyncGenerator["Piece | Generation", None]) -> "Piece |
 
 
 async def _decoded(
-    decoder: "TextDecoder", prompt: str, settings: Sequence["Settings"]
+    decoder: "TextDecoder", prompt: str, settings: Sequence["SamplingParams"]
 ) -> AsyncGenerator["Piece | Generation", None]:
     """The pieces of every choice, and its generation when it ends. Decoding ends with whoever listens."""
     from anyio import CancelScope

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, InstanceOf
 
 from decoding.engine.rounds import Round
 from decoding.serving.model_queue import never
-from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
+from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system"}
 
@@ -24,7 +24,7 @@ class FastChatModel(BaseChatModel):
 
     `raw` concatenates the messages' texts as they are instead of applying the checkpoint's chat template. With the
     template, a last message of the assistant is the beginning of its answer, and reasoning models answer without a thought.
-    Every field of `Settings` may be given per call (`invoke(messages, temperature=0.7, seed=3)`), and `n=k` for k samples
+    Every field of `SamplingParams` may be given per call (`invoke(messages, temperature=0.7, seed=3)`), and `n=k` for k samples
     decoded together: the greedy text, then others under derived seeds. A message's `response_metadata` carries `rounds` (a
     list of `decoding.engine.rounds.Round`; see `rounds_of`), `finish_reason`, `model_name`, `decoder` and
     `temperature`.
@@ -33,7 +33,7 @@ class FastChatModel(BaseChatModel):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     decoder: InstanceOf[TextDecoder]
-    settings: InstanceOf[Settings] = Settings()
+    settings: InstanceOf[SamplingParams] = SamplingParams()
     raw: bool = False
     cancelled: Callable[[], bool] = never
 
@@ -90,7 +90,7 @@ class FastChatModel(BaseChatModel):
                 run_manager.on_llm_new_token(chunk.text, chunk=chunk)
             yield chunk
 
-    def _chunk(self, piece: Piece | Generation, settings: Settings) -> AIMessageChunk:
+    def _chunk(self, piece: Piece | Generation, settings: SamplingParams) -> AIMessageChunk:
         """A round's text with its record, or at the end an empty chunk with the usage. Their sum equals `_finished`."""
         if isinstance(piece, Piece):
             return AIMessageChunk(content=piece.text, response_metadata={"rounds": [piece.round]})
@@ -101,22 +101,22 @@ class FastChatModel(BaseChatModel):
             chunk_position="last",
         )
 
-    def _settings(self, stop: list[str] | None, changes: Mapping[str, Any]) -> Settings:
-        known = {field.name for field in fields(Settings)}
+    def _settings(self, stop: list[str] | None, changes: Mapping[str, Any]) -> SamplingParams:
+        known = {field.name for field in fields(SamplingParams)}
         settings = replace(self.settings, **{key: value for key, value in changes.items() if key in known})
         return replace(settings, stop=(*settings.stop, *(stop or ())))
 
-    def _sample(self, settings: Settings, index: int) -> Settings:
+    def _sample(self, settings: SamplingParams, index: int) -> SamplingParams:
         if index == 0:
             return replace(settings, temperature=0.0)
         return replace(settings, seed=settings.sampler.derive("sample", index).seed)
 
-    def _finished(self, generation: Generation, settings: Settings) -> ChatGeneration:
+    def _finished(self, generation: Generation, settings: SamplingParams) -> ChatGeneration:
         metadata = {"rounds": [*generation.rounds]} | self._metadata(generation, settings)
         message = AIMessage(content=generation.text, usage_metadata=_usage(generation), response_metadata=metadata)
         return ChatGeneration(message=message)
 
-    def _metadata(self, generation: Generation, settings: Settings) -> dict[str, Any]:
+    def _metadata(self, generation: Generation, settings: SamplingParams) -> dict[str, Any]:
         return {
             "finish_reason": generation.finish,
             "model_name": self.decoder.name,

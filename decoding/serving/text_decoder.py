@@ -35,7 +35,7 @@ Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SamplingParams:
     """How a text is decoded. `options` are the decoder's own (see `decoding.methods.registry.method_options`)."""
 
     decoder: str = "plain"
@@ -120,7 +120,7 @@ class TextDecoder:
             yield view
 
     def stream(
-        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = never
+        self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool] = never
     ) -> Iterator[Piece | Generation]:
         """Decode `prompt` once per settings, together; yields pieces as they come and each sequence's `Generation`.
 
@@ -134,7 +134,7 @@ class TextDecoder:
             yield from (Generation("", (), 0, (), "cancelled") for _ in settings)
 
     def _decoded(
-        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool]
+        self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool]
     ) -> Iterator[Piece | Generation]:
         tokens = tuple(self.tokenizer.encode(prompt))
         texts = [_GrowingText(self.tokenizer, each.stop) for each in settings]
@@ -160,16 +160,16 @@ class TextDecoder:
         """Do something with the target while nothing is decoded."""
         return self.batcher.run(lambda: do(self.target))
 
-    def generate(self, prompt: str, settings: Settings) -> Generation:
+    def generate(self, prompt: str, settings: SamplingParams) -> Generation:
         """The whole text at once."""
         return self.samples(prompt, [settings])[0]
 
-    def samples(self, prompt: str, settings: Sequence[Settings]) -> list[Generation]:
+    def samples(self, prompt: str, settings: Sequence[SamplingParams]) -> list[Generation]:
         """One text per settings, decoded together."""
         done = [piece for piece in self.stream(prompt, settings) if isinstance(piece, Generation)]
         return sorted(done, key=lambda generation: generation.rounds[0].sequence if generation.rounds else 0)
 
-    def _request(self, tokens: tuple[int, ...], settings: Settings) -> Request:
+    def _request(self, tokens: tuple[int, ...], settings: SamplingParams) -> Request:
         return Request(
             prompt=tokens,
             method=load_method(settings.decoder, **settings.options),

@@ -22,7 +22,7 @@ from agent.assemble import LoadedModel, ModelChoice
 from agent.context import AgentOptions
 from decoding.engine.rounds import Round
 from decoding.serving.model_queue import never
-from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
+from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
 from eval.accuracy.predict import AgentPredict
 from eval.accuracy.record import Predict, Prediction, Record, read_records
 from eval.accuracy.run import evaluate
@@ -46,7 +46,7 @@ class ReusingDecoder(TextDecoder):
         self._kept: dict[Hashable, Reply] = {}
 
     def stream(
-        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = never
+        self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool] = never
     ) -> Iterator[Piece | Generation]:
         """See `TextDecoder.stream`; only the texts that are not known take part in the forwards."""
         keys = [key_of(prompt, each) for each in settings]
@@ -60,7 +60,7 @@ class ReusingDecoder(TextDecoder):
     def _anew(
         self,
         prompt: str,
-        settings: Sequence[Settings],
+        settings: Sequence[SamplingParams],
         numbers: Sequence[int],
         keys: Sequence[Hashable],
         cancelled: Callable[[], bool],
@@ -78,7 +78,7 @@ class ReusingDecoder(TextDecoder):
             yield _numbered(piece, numbers[first.sequence])
 
 
-def key_of(prompt: str, settings: Settings) -> Hashable:
+def key_of(prompt: str, settings: SamplingParams) -> Hashable:
     """All that a text depends on, by value; None where the constraint does not tell what it is made of. What drafts are copied
     from is left out, since it changes the number of forwards only.
     """

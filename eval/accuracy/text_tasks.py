@@ -25,7 +25,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, Self
 
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from eval.accuracy.record import RecordLog, known_fields
 from eval.accuracy.summary import wilson_95
 from eval.datasets.official import DatasetError
@@ -207,7 +207,7 @@ def solve_all(
     decoder: TextDecoder,
     tasks: Sequence[Task],
     methods: Sequence[str],
-    settings: Settings,
+    settings: SamplingParams,
     continues: bool,
     out: Path,
     asked: Mapping[str, Any],
@@ -231,7 +231,7 @@ def solve_all(
         log.close()
 
 
-def _solved(decoder: TextDecoder, task: Task, methods: Sequence[str], settings: Settings, continues: bool) -> Solved:
+def _solved(decoder: TextDecoder, task: Task, methods: Sequence[str], settings: SamplingParams, continues: bool) -> Solved:
     prompt = task.start if continues else decoder.tokenizer.chat([{"role": "user", "content": task.chat}])
     settings = replace(settings, stop=task.stop if continues else ())
     decoder.generate(

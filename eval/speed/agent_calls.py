@@ -7,7 +7,7 @@ from typing import Any
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.context import AgentOptions
 from decoding.serving.model_queue import never
-from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
+from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
 from eval.accuracy.predict import AgentPredict, FirstTurn
 from eval.accuracy.record import Prediction
 from eval.datasets.official import Example
@@ -21,7 +21,7 @@ class Call:
 
     step: str  # "plan", "generate" or "refine"
     prompt: str
-    settings: Settings
+    settings: SamplingParams
     generation: Generation
 
 
@@ -34,7 +34,7 @@ class CallRecorder(TextDecoder):
         self._calls: list[Call] = []
 
     def stream(
-        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = never
+        self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool] = never
     ) -> Iterator[Piece | Generation]:
         kept = [replace(each, recall=each.recall.copy(), likelihood=False) for each in settings]
         ended = 0

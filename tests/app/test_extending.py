@@ -27,7 +27,7 @@ from decoding.heads.head import load_head
 from decoding.heads.kinds import KINDS
 from decoding.methods.registry import load_method, ready_methods
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings
+from decoding.serving.text_decoder import SamplingParams
 from tests.agent.conftest import ScriptedModel, Talk, talk
 from tests.app.shared.extended import PAGE, extended, files_of_the_page
 from tests.decoding.engine.test_lossless import rounds_of, text_of
@@ -110,8 +110,8 @@ def test_the_trained_method_writes_plain_decodings_text(tiny: str, head: Path, t
     decoder = load_text_decoder(tiny, dtype="fp32", device="cpu")
     shared: dict[str, Any] = {"temperature": temperature, "seed": 7, "max_new_tokens": 60}
     for prompt in ("one two three one two", "SELECT name FROM"):
-        plain = decoder.generate(prompt, Settings("plain", **shared))
-        done = decoder.generate(prompt, Settings("next_state", {"head": str(head)}, **shared))
+        plain = decoder.generate(prompt, SamplingParams("plain", **shared))
+        done = decoder.generate(prompt, SamplingParams("next_state", {"head": str(head)}, **shared))
         assert done.tokens == plain.tokens
         assert len(plain.tokens) < 3 or any(each.draft_tokens for each in done.rounds)
 

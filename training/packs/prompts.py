@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from decoding.engine.sampler import Sampler
 from decoding.serving.processes import ray_workers
-from decoding.serving.text_decoder import SEATS, Generation, Settings, TextDecoder
+from decoding.serving.text_decoder import SEATS, Generation, SamplingParams, TextDecoder
 from decoding.tokenizer import Tokenizer
 from training.packs.collect import Asked, Batches, Kind, repeats
 from training.packs.groups import Group, Pair, TrainingDataError, group_line, read_groups
@@ -108,7 +108,7 @@ def _messages(decoder: TextDecoder, before: str, how: Inventing, first: int) -> 
     """A batch of messages by number, without those that are unfinished, too short or repeat themselves."""
     drawn = Sampler(how.temperature, how.seed)
     settings = [
-        Settings(temperature=how.temperature, seed=drawn.derive("message", index).seed, max_new_tokens=how.max_tokens)
+        SamplingParams(temperature=how.temperature, seed=drawn.derive("message", index).seed, max_new_tokens=how.max_tokens)
         for index in range(first, first + SEATS)
     ]
     ended = decoder.samples(before + how.opening, settings)

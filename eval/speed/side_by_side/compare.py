@@ -19,7 +19,7 @@ from agent.assemble import LoadedModel
 from agent.context import AgentOptions
 from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Metrics, Round, acceptance_by_depth, commit_histogram, measure
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from eval.datasets.official import Example
 from eval.speed.agent_calls import agent_calls
 
@@ -82,7 +82,7 @@ class Row:
 def run_bench(
     decoder: TextDecoder,
     prompts: Sequence[Prompt],
-    methods: Mapping[str, Settings],
+    methods: Mapping[str, SamplingParams],
     on_run: Callable[[Run], None] = lambda run: None,
 ) -> list[Run]:
     """Decode every prompt with every method, by name. `on_run` is called with each run as it ends."""
@@ -96,7 +96,7 @@ def run_bench(
     return runs
 
 
-def _timed(decoder: TextDecoder, index: int, prompt: Prompt, name: str, settings: Settings) -> Run:
+def _timed(decoder: TextDecoder, index: int, prompt: Prompt, name: str, settings: SamplingParams) -> Run:
     settings = replace(settings, recall=prompt.recall.copy())
     start = perf_counter()
     generation = decoder.generate(prompt.text, settings)

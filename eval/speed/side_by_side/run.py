@@ -29,7 +29,7 @@ from decoding.engine.rounds import measure
 from decoding.engine.target import AnyTarget
 from decoding.errors import ModelError
 from decoding.methods.registry import load_method
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.targets.own_thread import in_own_thread
 from eval.datasets.official import Example, TextPrompt, chat_prompt
 from eval.speed.cost import measure_floor
@@ -178,7 +178,7 @@ def _plain_ms(target: AnyTarget, prompt: tuple[int, ...], steps: int) -> float:
 def benchmark(
     choice: ModelChoice,
     questions: Sequence[Example] | Sequence[TextPrompt],
-    settings: Settings,
+    settings: SamplingParams,
     out: Path,
     *,
     methods: Sequence[MethodSpec] = (),

@@ -12,7 +12,7 @@ import pytest
 from app.serve.listening import behind_doors
 from app.serve.serve import app_of
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from tests.app.serve.serving import serving
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
@@ -33,7 +33,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
 
 @pytest.fixture
 def url(decoder: TextDecoder) -> Iterator[str]:
-    with serving(behind_doors(app_of(decoder, Settings("prompt_lookup"), 8), "secret", "127.0.0.1")) as address:
+    with serving(behind_doors(app_of(decoder, SamplingParams("prompt_lookup"), 8), "secret", "127.0.0.1")) as address:
         yield address
 
 
@@ -93,7 +93,7 @@ def test_log_probabilities_are_those_of_the_model(client: openai.OpenAI, decoder
         assert [p for _, p in best] == sorted((p for _, p in best), reverse=True)
         assert sum(math.exp(p) for _, p in best) <= 1.0
     prompt = decoder.tokenizer.chat(ASKED)
-    whole = decoder.generate(prompt, Settings(max_new_tokens=6, likelihood=True))
+    whole = decoder.generate(prompt, SamplingParams(max_new_tokens=6, likelihood=True))
     assert sum(each.logprob for each in content) == pytest.approx(sum(r.log_prob for r in whole.rounds), abs=1e-4)
 
 

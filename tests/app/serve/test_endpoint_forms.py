@@ -19,7 +19,7 @@ from agent.prompts.chat import plan_from_json
 from agent.prompts.plan_format import parse_plan
 from app.serve.serve import app_of
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings
+from decoding.serving.text_decoder import SamplingParams
 from tests.app.serve.serving import serving
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
@@ -117,7 +117,7 @@ def test_a_random_model_on_our_own_server_plans_over_the_schema(database: Databa
     path = tiny_checkpoint(tmp_path / "tiny", max_position_embeddings=8192)
     decoder = load_text_decoder(str(path), dtype="fp32", device="cpu")
     known = {table.name: {column.name for column in table.columns} for table in database.schema().tables}
-    with serving(app_of(decoder, Settings("prompt_lookup"), 8)) as url:
+    with serving(app_of(decoder, SamplingParams("prompt_lookup"), 8)) as url:
         model = any_model(ModelChoice(model=f"openai:{url}/v1#{decoder.name}", temperature=1.0))
         assert isinstance(model, RemoteModel)
         asked = model.toolbox(database, AgentOptions(max_attempts=1))

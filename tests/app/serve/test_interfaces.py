@@ -17,7 +17,7 @@ from app.serve.mcp import server_of
 from app.serve.serve import app_of
 from decoding.methods.registry import METHODS
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings
+from decoding.serving.text_decoder import SamplingParams
 from tests.agent.conftest import ScriptedModel
 from tests.app.serve.serving import serving
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -128,7 +128,7 @@ def test_mcp(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_chat_completions(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     decoder = load_text_decoder(tiny, dtype="fp32", device="cpu")
-    with serving(app_of(decoder, Settings(), 2)) as url:
+    with serving(app_of(decoder, SamplingParams(), 2)) as url:
         exec(EXAMPLES["OpenAI's chat completions"].replace("http://127.0.0.1:8000", url), {})
     assert capsys.readouterr().out.endswith(" 1.0\n")
 

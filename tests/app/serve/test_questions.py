@@ -16,7 +16,7 @@ from app.serve.listening import behind_doors
 from app.serve.questions import LONGEST_QUESTION, question_route
 from app.serve.serve import app_of
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings
+from decoding.serving.text_decoder import SamplingParams
 from tests.agent.conftest import ScriptedModel
 from tests.app.serve.serving import serving
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -43,7 +43,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 def client(database: Database, tiny: str) -> Iterator[httpx.Client]:
     assistant = Assistant(database, ModelChoice(), model=Scripted())  # type: ignore[arg-type]
     decoder = load_text_decoder(tiny, dtype="fp32", device="cpu")
-    app = app_of(decoder, Settings(), 8, [question_route(assistant)])
+    app = app_of(decoder, SamplingParams(), 8, [question_route(assistant)])
     with (
         serving(behind_doors(app, "secret", "127.0.0.1")) as url,
         httpx.Client(base_url=url, headers=HEADERS) as client,

@@ -21,7 +21,7 @@ from app.serve.listening import behind_doors
 from app.serve.serve import app_of
 from decoding.errors import ModelUnavailable
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from tests.app.serve.serving import serving
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
@@ -39,7 +39,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
 
 @pytest.fixture(scope="module")
 def url(decoder: TextDecoder) -> Iterator[str]:
-    with serving(behind_doors(app_of(decoder, Settings("prompt_lookup"), QUEUE), "secret", "127.0.0.1")) as address:
+    with serving(behind_doors(app_of(decoder, SamplingParams("prompt_lookup"), QUEUE), "secret", "127.0.0.1")) as address:
         yield f"{address}/v1"
 
 
@@ -51,7 +51,7 @@ def client(url: str) -> Iterator[openai.OpenAI]:
 
 def _plainly(decoder: TextDecoder, text: str, new_tokens: int) -> str:
     prompt = decoder.tokenizer.chat([{"role": "user", "content": text}])
-    return decoder.generate(prompt, Settings(max_new_tokens=new_tokens)).text
+    return decoder.generate(prompt, SamplingParams(max_new_tokens=new_tokens)).text
 
 
 def test_an_answer_and_its_usage(client: openai.OpenAI, decoder: TextDecoder) -> None:
@@ -183,7 +183,7 @@ def test_callers_who_send_their_bodies_slowly_take_no_place(
     decoder: TextDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "BODY_DEADLINE_S", 3.0)
-    app = behind_doors(app_of(decoder, Settings("prompt_lookup"), QUEUE), None, "127.0.0.1")
+    app = behind_doors(app_of(decoder, SamplingParams("prompt_lookup"), QUEUE), None, "127.0.0.1")
     with serving(app) as address, ExitStack() as lines:
         host, port = address.removeprefix("http://").split(":")
         head = f"POST {serve.CHAT} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{{"

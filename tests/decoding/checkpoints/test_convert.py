@@ -20,7 +20,7 @@ from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelError, ModelUnavailable, UnsupportedModel
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings
+from decoding.serving.text_decoder import SamplingParams
 from decoding.tokenizer import Tokenizer
 from tests.decoding.models.tiny_gguf import write_gguf
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
@@ -200,5 +200,5 @@ def test_published_quantisations_run_in_int8(kind: GGMLQuantizationType, family:
         worst = 0.5 if tensor.dim() < 2 else 0.15 if kind == GGMLQuantizationType.Q4_K else 0.01
         assert (ours[name].float() - tensor).norm() <= worst * tensor.norm(), name
     decoder = load_text_decoder(file, dtype="int8", device="cpu")
-    texts = [decoder.generate("one two", Settings(name, max_new_tokens=20)).tokens for name in ("plain", "jacobi")]
+    texts = [decoder.generate("one two", SamplingParams(name, max_new_tokens=20)).tokens for name in ("plain", "jacobi")]
     assert texts[0] == texts[1] and len(texts[0]) > 1

@@ -9,13 +9,13 @@ from langchain_core.messages import HumanMessage
 from transformers import AutoModelForCausalLM
 
 from decoding.serving.chat_model import FastChatModel, log_likelihood, rounds_of
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.targets.hf_target import HfTarget
 from decoding.tokenizer import Tokenizer
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = "How many singers do we have?"
-SETTINGS = Settings(temperature=0.7, seed=4, max_new_tokens=30, likelihood=True)
+SETTINGS = SamplingParams(temperature=0.7, seed=4, max_new_tokens=30, likelihood=True)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 from decoding.serving.load import load_text_decoder
 from decoding.serving.structured_output import FormError, StructuredOutput, choice_form, json_form, regex_form
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PERSON = {
@@ -32,7 +32,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
 
 
 def written(model: TextDecoder, form: StructuredOutput, **more: Any) -> str:
-    settings = Settings(**{"temperature": 1.0, "max_new_tokens": 400} | more, constraint=form)
+    settings = SamplingParams(**{"temperature": 1.0, "max_new_tokens": 400} | more, constraint=form)
     done = model.generate("Write:", settings)
     assert done.finish == "stop"
     return done.text
@@ -91,13 +91,13 @@ def test_a_regular_expression_a_choice_and_any_object(decoder: TextDecoder) -> N
             'no "way"',
             "größer",
         }
-    begun = decoder.generate("Write:", Settings(temperature=1.0, max_new_tokens=30, constraint=json_form(None, *place)))
+    begun = decoder.generate("Write:", SamplingParams(temperature=1.0, max_new_tokens=30, constraint=json_form(None, *place)))
     assert begun.text.lstrip().startswith("{")
 
 
 def test_forced_tokens_cost_no_forward(decoder: TextDecoder) -> None:
     form = choice_form(["a long text that leaves no choice"], decoder.tokenizer, decoder.target.vocab_size)
-    done = decoder.generate("Write:", Settings(max_new_tokens=100, constraint=form))
+    done = decoder.generate("Write:", SamplingParams(max_new_tokens=100, constraint=form))
     assert done.text == "a long text that leaves no choice"
     assert done.metrics.target_forwards < len(done.tokens)
 

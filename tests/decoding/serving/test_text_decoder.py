@@ -12,7 +12,7 @@ from decoding.methods.adaptive import Adaptive
 from decoding.methods.registry import METHODS
 from decoding.serving.chat_model import FastChatModel, rounds_of
 from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped
-from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
+from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
 from decoding.targets.hf_target import HfTarget
 from decoding.tokenizer import Tokenizer
 from tests.decoding.models.random_heads import head_options
@@ -27,8 +27,8 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
     return TextDecoder(HfTarget.load(path), Tokenizer(path), "tiny")
 
 
-def settings(**kw: object) -> Settings:
-    return Settings(**{"max_new_tokens": 60, "temperature": 1.0, "seed": 4} | kw)  # type: ignore[arg-type]
+def settings(**kw: object) -> SamplingParams:
+    return SamplingParams(**{"max_new_tokens": 60, "temperature": 1.0, "seed": 4} | kw)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -163,9 +163,9 @@ def test_a_decoder_keeps_experience_apart_by_method_options_and_kind(
     begin = Adaptive.begin
     monkeypatch.setattr(Adaptive, "begin", lambda self, *args: (seen.append(args[2].experience), begin(self, *args)))
     ways = [
-        Settings("adaptive", kind="plan", max_new_tokens=6),
-        Settings("adaptive", kind="generate", max_new_tokens=6),
-        Settings("adaptive", {"top_k": 3}, kind="plan", max_new_tokens=6),
+        SamplingParams("adaptive", kind="plan", max_new_tokens=6),
+        SamplingParams("adaptive", kind="generate", max_new_tokens=6),
+        SamplingParams("adaptive", {"top_k": 3}, kind="plan", max_new_tokens=6),
     ]
     for settings in (*ways, ways[0]):
         decoder.generate("How many?", settings)

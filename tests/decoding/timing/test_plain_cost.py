@@ -10,7 +10,7 @@ from decoding.engine.experience import RowCosts
 from decoding.engine.rounds import Round
 from decoding.methods.adaptive import Adaptive
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.timing import PlainCost, StepCost
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
@@ -99,5 +99,5 @@ def test_methods_are_told_what_was_measured(decoder: TextDecoder, monkeypatch: p
     measured = RowCosts.even(0.01)
     for known in (None, measured):
         decoder.row_costs = lambda known=known: known  # type: ignore[misc]
-        decoder.generate("How many?", Settings("adaptive", max_new_tokens=3))
+        decoder.generate("How many?", SamplingParams("adaptive", max_new_tokens=3))
     assert told == [None, measured]

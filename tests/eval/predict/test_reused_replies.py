@@ -9,13 +9,13 @@ import pytest
 
 from decoding.engine.method import LookupCorpus
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
+from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
 from eval.accuracy.ablation import ReusingDecoder, key_of
 from tests.decoding.models.one_of import OneOf
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = "How many singers are there?"
-DRAWN = Settings(temperature=0.9, seed=1, max_new_tokens=12)
+DRAWN = SamplingParams(temperature=0.9, seed=1, max_new_tokens=12)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def inner(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
     return load_text_decoder(str(path), dtype="fp32")
 
 
-def _draws(seeds: range) -> list[Settings]:
+def _draws(seeds: range) -> list[SamplingParams]:
     return [replace(DRAWN, seed=seed) for seed in seeds]
 
 

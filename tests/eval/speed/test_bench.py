@@ -15,7 +15,7 @@ from decoding.engine.method import LookupCorpus
 from decoding.errors import ModelError
 from decoding.methods.registry import METHODS
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.targets.hf_target import HfTarget
 from eval.speed.side_by_side.compare import Prompt, Run, histogram, rows, run_bench
 from eval.speed.side_by_side.peer_process import Ask
@@ -35,7 +35,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
 
 @pytest.fixture(scope="module")
 def runs(decoder: TextDecoder) -> list[Run]:
-    settings = {name: Settings(name, max_new_tokens=24, options=head_options(name, decoder.target)) for name in METHODS}
+    settings = {name: SamplingParams(name, max_new_tokens=24, options=head_options(name, decoder.target)) for name in METHODS}
     return run_bench(decoder, PROMPTS, settings)
 
 
@@ -66,7 +66,7 @@ def test_the_prefix_cache_is_off(runs: list[Run], decoder: TextDecoder) -> None:
 def test_drafts_copy_from_what_the_agent_recalled(decoder: TextDecoder, runs: list[Run]) -> None:
     recall = LookupCorpus()
     recall.add(runs[0].tokens)
-    lookup = {"lookup": Settings("prompt_lookup", max_new_tokens=24)}
+    lookup = {"lookup": SamplingParams("prompt_lookup", max_new_tokens=24)}
     without, with_it = (
         run_bench(decoder, [replace(PROMPTS[0], recall=each)], lookup)[0] for each in (LookupCorpus(), recall)
     )

@@ -13,7 +13,7 @@ from app.measure.bench import method_spec
 from app.shared import exit_codes
 from decoding.engine.method import UnknownMethod
 from decoding.methods.registry import METHODS, load_method
-from decoding.serving.text_decoder import Settings
+from decoding.serving.text_decoder import SamplingParams
 from eval.accuracy.summary import paired_difference
 from eval.speed.agent_calls import CallRecorder
 from eval.speed.replay import DEFAULT_METHODS, Asked, Measured, MethodSpec, extra_parameters, replay
@@ -91,7 +91,7 @@ def test_follow_up_steps_find_the_conversations_texts(tiny: str, questions: Path
 def test_methods_that_need_hidden_states_find_them_in_the_cache(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "tapping", TAPPING)
     decoder = CallRecorder(load_model(ModelChoice(model=tiny, profile="compact", dtype="fp32")).decoder)
-    decoder.generate("a prompt of a few tokens", Settings(max_new_tokens=4))
+    decoder.generate("a prompt of a few tokens", SamplingParams(max_new_tokens=4))
     (call,) = decoder.take([{"name": "plan", "decoder": "plain"}])
     timed = CallRecorder(decoder.inner)
     decoder.inner = timed

@@ -11,7 +11,7 @@ from decoding.checkpoints.cache_folder import silent
 from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import read_weights
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from eval.speed.side_by_side.llama_cpp_peer import (
     QUANTISATIONS,
     WAYS,
@@ -68,7 +68,7 @@ def test_it_writes_the_text_that_we_write(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "F32-tiny.gguf", original)
     decoder = load_text_decoder(str(path), dtype="fp32")
     prompt = "SELECT name FROM singer WHERE country ="
-    want = decoder.generate(prompt, Settings(max_new_tokens=16)).tokens
+    want = decoder.generate(prompt, SamplingParams(max_new_tokens=16)).tokens
     ask = Ask("llama.cpp", tuple(decoder.tokenizer.encode(prompt)), 16)
     peers = load(peer_model(decoder, 16, [path]))
     assert set(peers) == {f"llama.cpp F32{way}" for way in WAYS}

@@ -9,7 +9,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.targets.fast_target import FastTarget
 from eval.speed.replay import TOLERANCE, parting_gap
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -34,7 +34,7 @@ def tiny(checkpoint: Path) -> TextDecoder:
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(0.7, 3)], ids=str)
 def test_the_gap_is_between_the_first_tokens_that_differ(checkpoint: Path, tiny: TextDecoder, sampler: Sampler) -> None:
     prompt = "some words"
-    settings = Settings("plain", {}, sampler.temperature, sampler.seed, 12)
+    settings = SamplingParams("plain", {}, sampler.temperature, sampler.seed, 12)
     plain = tiny.generate(prompt, settings)
     assert len(plain.tokens) == 12
     for at in (0, 5, 11):
@@ -60,9 +60,9 @@ def test_the_gap_is_between_the_first_tokens_that_differ(checkpoint: Path, tiny:
 def test_texts_of_the_embedded_model_part_at_near_ties_only(dtype: str) -> None:
     decoder = load_text_decoder(dtype=dtype, device="cpu")
     for prompt in PROMPTS:
-        plain = decoder.generate(prompt, Settings(max_new_tokens=24))
+        plain = decoder.generate(prompt, SamplingParams(max_new_tokens=24))
         for method in ("prompt_lookup", "lookahead", "mask_tokens"):
-            other = decoder.generate(prompt, Settings(method, max_new_tokens=24))
+            other = decoder.generate(prompt, SamplingParams(method, max_new_tokens=24))
             assert parting_gap(decoder, prompt, plain, other, Sampler()) < TOLERANCE, (prompt, method)
     wrong = replace(plain, tokens=(*plain.tokens[:-1], (plain.tokens[-1] + 1000) % 40000))
     assert parting_gap(decoder, prompt, plain, wrong, Sampler()) > TOLERANCE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings
+from decoding.serving.text_decoder import SamplingParams
 from eval.accuracy.text_tasks import (
     amount,
     final_amount,
@@ -91,7 +91,7 @@ def test_every_decoder_writes_the_same_and_a_run_goes_on(tmp_path: Path) -> None
     decoder = load_text_decoder(str(tiny_checkpoint(tmp_path / "tiny")), dtype="fp32", device="cpu")
     tasks = [gsm8k(n, {"question": f"How many are {n}?", "answer": f"#### {n}"}) for n in range(3)]
     heard: list[str] = []
-    args = (["plain", "jacobi", "adaptive"], Settings(max_new_tokens=12), True, tmp_path / "out", {})
+    args = (["plain", "jacobi", "adaptive"], SamplingParams(max_new_tokens=12), True, tmp_path / "out", {})
     first = solve_all(decoder, tasks[:2], *args, heard.append)
     assert len(first) == 2 and all(run.equal for record in first for run in record.runs)
     found = summary(first)

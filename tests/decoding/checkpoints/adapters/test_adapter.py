@@ -25,7 +25,7 @@ from decoding.checkpoints.adapter import (
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings
+from decoding.serving.text_decoder import SamplingParams
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -222,7 +222,7 @@ def test_factorising_less_than_its_rank_is_exact() -> None:
 def test_both_targets_load_the_adapter(checkpoint: Path, tmp_path: Path) -> None:
     """The fast one and transformers write the same text with it, and another without it."""
     write_adapter(adapter(about=About("tiny", base_sha256(checkpoint))), tmp_path)
-    settings = Settings(max_new_tokens=24)
+    settings = SamplingParams(max_new_tokens=24)
     texts = {}
     for kind in ("fast", "hf"):
         for folder in (tmp_path, "none", "auto"):

@@ -9,7 +9,7 @@ from decoding.checkpoints.adapter import read_adapter
 from decoding.checkpoints.catalog import SHIPPED_ADAPTER, chosen_adapter, chosen_masks
 from decoding.checkpoints.identity import target_identity
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 
 PROMPT = "<|im_start|>user\nWrite a short letter to a friend about the sea.<|im_end|>\n<|im_start|>assistant\n"
 
@@ -49,7 +49,7 @@ def base() -> TextDecoder:
 def test_the_base_s_masks_change_no_text_and_save_forwards(
     base: TextDecoder, name: str, options: dict[str, object], temperature: float
 ) -> None:
-    settings = Settings(decoder="plain", temperature=temperature, seed=4, max_new_tokens=40)
+    settings = SamplingParams(decoder="plain", temperature=temperature, seed=4, max_new_tokens=40)
     want = base.generate(PROMPT, settings)
     found = base.generate(PROMPT, replace(settings, decoder=name, options=options))
     assert found.tokens == want.tokens

@@ -13,7 +13,7 @@ from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput
 from decoding.heads.head import Head, HeadMismatch, load_head
 from decoding.heads.kinds import KINDS
-from decoding.serving.text_decoder import Settings
+from decoding.serving.text_decoder import SamplingParams
 from decoding.targets.hf_target import HfTarget
 from tests.decoding.models.head_data import CONFIG, Taught, collected, taught
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -59,7 +59,7 @@ def test_answers_are_the_targets_own_and_a_collection_goes_on(target: Taught, tm
     assert found == {response.prompt: response for response in target.read()}
     assert any(len(response.answers) == 2 for response in found.values()), "sampled answers"
     for response in list(found.values())[:3]:
-        generated = target.decoder.generate(response.prompt, Settings(max_new_tokens=40))
+        generated = target.decoder.generate(response.prompt, SamplingParams(max_new_tokens=40))
         assert generated.tokens == response.answers[0][:-1]
     with pytest.raises(TrainingError, match="another target"):
         RecordLog(tmp_path / "r.jsonl", {"target": {"base_sha256": "x"}})
