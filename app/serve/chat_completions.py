@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from decoding.engine.constraint import Constraint
-    from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder, TokenScore
+    from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta, TokenScore
 
 
 DEFAULT_MAX_TOKENS = 512
@@ -261,7 +261,7 @@ class ChatAnswer:
             yield self._event(index, {"role": "assistant", "content": ""})
         done: list[Generation] = []
         try:
-            piece: Piece | Generation | None = first
+            piece: TextDelta | Generation | None = first
             while piece is not None:
                 if isinstance(piece, Generation):
                     done.append(piece)

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, InstanceOf
 
 from decoding.engine.rounds import Round
 from decoding.serving.model_queue import never
-from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
+from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system"}
 
@@ -90,9 +90,9 @@ class FastChatModel(BaseChatModel):
                 run_manager.on_llm_new_token(chunk.text, chunk=chunk)
             yield chunk
 
-    def _chunk(self, piece: Piece | Generation, settings: SamplingParams) -> AIMessageChunk:
+    def _chunk(self, piece: TextDelta | Generation, settings: SamplingParams) -> AIMessageChunk:
         """A round's text with its record, or at the end an empty chunk with the usage. Their sum equals `_finished`."""
-        if isinstance(piece, Piece):
+        if isinstance(piece, TextDelta):
             return AIMessageChunk(content=piece.text, response_metadata={"rounds": [piece.round]})
         return AIMessageChunk(
             content="",

@@ -56,7 +56,7 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextDelta:
     """What one round added: `text` never splits a character and never contains part of a stop string."""
 
     sequence: int
@@ -121,7 +121,7 @@ class TextDecoder:
 
     def stream(
         self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool] = never
-    ) -> Iterator[Piece | Generation]:
+    ) -> Iterator[TextDelta | Generation]:
         """Decode `prompt` once per settings, together; yields pieces as they come and each sequence's `Generation`.
 
         Several settings share the prompt's prefill. Raises PromptTooLong, UnknownMethod and QueueFull before anything is
@@ -135,7 +135,7 @@ class TextDecoder:
 
     def _decoded(
         self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool]
-    ) -> Iterator[Piece | Generation]:
+    ) -> Iterator[TextDelta | Generation]:
         tokens = tuple(self.tokenizer.encode(prompt))
         texts = [_GrowingText(self.tokenizer, each.stop) for each in settings]
         requests = [self._request(tokens, each) for each in settings]
@@ -144,7 +144,7 @@ class TextDecoder:
         ended = [False] * len(requests)
         for r in self.batcher.decode(requests, cancelled=lambda i: texts[i].stopped or cancelled()):
             text = texts[r.sequence]
-            yield Piece(r.sequence, text.push(r, self.tokenizer.stop_ids), r)
+            yield TextDelta(r.sequence, text.push(r, self.tokenizer.stop_ids), r)
             if r.finish or text.stopped:
                 ended[r.sequence] = True
                 yield text.generation(len(tokens))

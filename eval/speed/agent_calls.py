@@ -7,7 +7,7 @@ from typing import Any
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.context import AgentOptions
 from decoding.serving.model_queue import never
-from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
+from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta
 from eval.accuracy.predict import AgentPredict, FirstTurn
 from eval.accuracy.record import Prediction
 from eval.datasets.official import Example
@@ -35,7 +35,7 @@ class CallRecorder(TextDecoder):
 
     def stream(
         self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool] = never
-    ) -> Iterator[Piece | Generation]:
+    ) -> Iterator[TextDelta | Generation]:
         kept = [replace(each, recall=each.recall.copy(), likelihood=False) for each in settings]
         ended = 0
         for piece in super().stream(prompt, settings, cancelled):

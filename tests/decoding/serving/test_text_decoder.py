@@ -12,7 +12,7 @@ from decoding.methods.adaptive import Adaptive
 from decoding.methods.registry import METHODS
 from decoding.serving.chat_model import FastChatModel, rounds_of
 from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped
-from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
+from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta
 from decoding.targets.hf_target import HfTarget
 from decoding.tokenizer import Tokenizer
 from tests.decoding.models.random_heads import head_options
@@ -35,7 +35,7 @@ def settings(**kw: object) -> SamplingParams:
 def test_streamed_pieces_add_up_to_the_text(decoder: TextDecoder, name: str) -> None:
     *pieces, last = decoder.stream(PROMPT, [settings(decoder=name, options=head_options(name, decoder.target))])
     assert isinstance(last, Generation)
-    text = "".join(piece.text for piece in pieces if isinstance(piece, Piece))
+    text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
     assert text == last.text == decoder.tokenizer.decode(last.tokens)
     assert last.text == decoder.generate(PROMPT, settings()).text
     assert last.prompt_tokens == len(decoder.tokenizer.encode(PROMPT))
@@ -48,7 +48,7 @@ def test_a_stop_string_ends_the_text_before_it_and_is_never_shown(decoder: TextD
     assert isinstance(last, Generation)
     assert last.text == whole[: whole.index(stop)]
     assert last.finish == "stop"
-    assert "".join(piece.text for piece in pieces if isinstance(piece, Piece)) == last.text
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)) == last.text
     assert len(last.rounds) < 60
 
 
@@ -126,7 +126,7 @@ def test_seats_bound_the_batch_and_a_closed_stream_gives_its_seat_back(decoder: 
     small = copy(decoder)
     small.queue = ModelQueue(seats=2)
     first, second = (small.stream(PROMPT, [settings(seed=seed)]) for seed in range(2))
-    assert isinstance(next(first), Piece) and isinstance(next(second), Piece)
+    assert isinstance(next(first), TextDelta) and isinstance(next(second), TextDelta)
     stops = iter([False, False, True])
     (left,) = small.stream(PROMPT, [settings()], cancelled=lambda: next(stops))
     assert isinstance(left, Generation) and (left.finish, left.text) == ("cancelled", "")
@@ -143,7 +143,7 @@ def test_reserved_seats_are_one_place_in_the_line(decoder: TextDecoder) -> None:
     small.queue = ModelQueue(seats=2, most_callers=1)
     with small.reserved(2, lambda: False) as view:
         streams = [view.stream(PROMPT, [settings(seed=seed)]) for seed in range(2)]
-        assert all(isinstance(next(stream), Piece) for stream in streams)
+        assert all(isinstance(next(stream), TextDelta) for stream in streams)
         with pytest.raises(QueueFull):
             small.generate(PROMPT, settings())
         for stream in streams:

@@ -9,7 +9,7 @@ import pytest
 
 from decoding.engine.method import LookupCorpus
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Generation, Piece, SamplingParams, TextDecoder
+from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta
 from eval.accuracy.ablation import ReusingDecoder, key_of
 from tests.decoding.models.one_of import OneOf
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -44,7 +44,7 @@ def test_a_text_that_is_given_again_comes_with_the_same_pieces(inner: TextDecode
     with reusing.reserved(1, lambda: False) as view:  # as the agent asks
         first = list(view.stream(PROMPT, [DRAWN]))
     assert list(reusing.stream(PROMPT, [DRAWN])) == first and len(texts) == 1
-    pieces = "".join(piece.text for piece in first if isinstance(piece, Piece))
+    pieces = "".join(piece.text for piece in first if isinstance(piece, TextDelta))
     assert isinstance(first[-1], Generation) and first[-1].text == pieces
 
 
@@ -81,9 +81,9 @@ def test_a_constraint_without_a_key_is_asked_again(inner: TextDecoder, texts: li
 
 
 def test_what_was_called_off_is_not_kept(inner: TextDecoder) -> None:
-    reusing, rounds = ReusingDecoder(inner), list[Piece]()
+    reusing, rounds = ReusingDecoder(inner), list[TextDelta]()
     for piece in reusing.stream(PROMPT, [DRAWN], lambda: len(rounds) == 2):
-        if isinstance(piece, Piece):
+        if isinstance(piece, TextDelta):
             rounds.append(piece)
         else:
             assert piece.finish == "cancelled"
