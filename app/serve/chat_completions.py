@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from decoding.engine.constraint import Constraint
-    from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta, TokenScore
+    from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta, TokenScore
 
 
 DEFAULT_MAX_TOKENS = 512
@@ -233,7 +233,7 @@ class ChatAnswer:
         self._head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
 
     def whole(
-        self, done: Sequence["Generation"], scores: Sequence[Sequence["TokenScore"]] | None = None
+        self, done: Sequence["Completion"], scores: Sequence[Sequence["TokenScore"]] | None = None
     ) -> dict[str, Any]:
         """`scores`: of each choice's tokens, where they were asked for."""
         choices = [
@@ -255,15 +255,15 @@ class ChatAnswer:
         include_usage: bool,
     ) -> AsyncIterator[str]:
         """Server-sent events: the roles, the texts as they come, why they ended, and the usage where that was asked for."""
-        from decoding.serving.text_decoder import Generation
+        from decoding.serving.text_decoder import Completion
 
         for index in range(choices):
             yield self._event(index, {"role": "assistant", "content": ""})
-        done: list[Generation] = []
+        done: list[Completion] = []
         try:
-            piece: TextDelta | Generation | None = first
+            piece: TextDelta | Completion | None = first
             while piece is not None:
-                if isinstance(piece, Generation):
+                if isinstance(piece, Completion):
                     done.append(piece)
                     yield self._event(_index(piece), {}, _finish(piece))
                 elif piece.text:
@@ -283,11 +283,11 @@ class ChatAnswer:
         return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"
 
 
-def _index(done: "Generation") -> int:
+def _index(done: "Completion") -> int:
     return done.rounds[0].sequence if done.rounds else 0
 
 
-def _finish(done: "Generation") -> str:
+def _finish(done: "Completion") -> str:
     return "length" if done.finish == "length" else "stop"
 
 
@@ -299,7 +299,7 @@ def _token(text: str, log_prob: float) -> dict[str, Any]:
     return {"token": text, "logprob": round(log_prob, 6), "bytes": list(text.encode())}
 
 
-def usage(done: Sequence["Generation"]) -> dict[str, Any]:
+def usage(done: Sequence["Completion"]) -> dict[str, Any]:
     """OpenAI's counts, over all choices, and how few forwards they took. The prompt counts once."""
     prompt, cached = done[0].prompt_tokens, done[0].cached_tokens
     new, totals = sum(len(each.tokens) for each in done), measure(r for each in done for r in each.rounds)

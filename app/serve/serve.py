@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder
+    from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder
 
 
 _BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -72,7 +72,7 @@ class ServiceMetrics:
         yield lambda: self._first_s.observe(perf_counter() - start)
         self._whole_s.observe(perf_counter() - start)
 
-    def decoded(self, done: Sequence["Generation"]) -> None:
+    def decoded(self, done: Sequence["Completion"]) -> None:
         """Count what the texts of a request took."""
         totals = measure(r for each in done for r in each.rounds)
         self._counts["prompt_tokens"].inc(done[0].prompt_tokens)
@@ -196,7 +196,7 @@ async def _completion(
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse, Response, StreamingResponse
 
-    from decoding.serving.text_decoder import Generation, token_scores
+    from decoding.serving.text_decoder import Completion, token_scores
 
     asked = await read_request(request, decoder.name)
     settings = await run_in_threadpool(asked.settings, defaults, decoder, secrets.randbits(31))
@@ -207,9 +207,9 @@ async def _completion(
     if asked.stream:
         events = answer.events(first, pieces, len(settings), asked.include_usage)
         return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
-    done = [first] if isinstance(first, Generation) else []
+    done = [first] if isinstance(first, Completion) else []
     async for piece in pieces:
-        if isinstance(piece, Generation):
+        if isinstance(piece, Completion):
             done.append(piece)
         if await request.is_disconnected():
             break
@@ -239,9 +239,9 @@ async def _counted(
     pieces: AsyncGenerator["Piece | Generation", None], counts: ServiceMetrics
 ) -> AsyncGenerator["Piece | Generation", None]:
     """The pieces, counted once all have come."""
-    from decoding.serving.text_decoder import Generation
+    from decoding.serving.text_decoder import Completion
 
-    done: list[Generation] = []
+    done: list[Completion] = []
     async with aclosing(pieces):
         with counts.timed() as first_came:
             came = False
@@ -249,7 +249,7 @@ async def _counted(
                 if not came:
                     first_came()
                     came = True
-                if isinstance(piece, Generation):
+                if isinstance(piece, Completion):
                     done.append(piece)
                 yield piece
     counts.decoded(done)

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, InstanceOf
 
 from decoding.engine.rounds import Round
 from decoding.serving.model_queue import never
-from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta
+from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system"}
 
@@ -73,7 +73,7 @@ class FastChatModel(BaseChatModel):
         settings = self._settings(stop, changes)
         samples = [settings] if n == 1 else [self._sample(settings, i) for i in range(n)]
         done = list(self.decoder.stream(self.prompt(messages), samples, self.cancelled))
-        generations = sorted((g for g in done if isinstance(g, Generation)), key=_sequence)
+        generations = sorted((g for g in done if isinstance(g, Completion)), key=_sequence)
         return ChatResult(generations=[self._finished(g, settings) for g in generations])
 
     def _stream(
@@ -90,7 +90,7 @@ class FastChatModel(BaseChatModel):
                 run_manager.on_llm_new_token(chunk.text, chunk=chunk)
             yield chunk
 
-    def _chunk(self, piece: TextDelta | Generation, settings: SamplingParams) -> AIMessageChunk:
+    def _chunk(self, piece: TextDelta | Completion, settings: SamplingParams) -> AIMessageChunk:
         """A round's text with its record, or at the end an empty chunk with the usage. Their sum equals `_finished`."""
         if isinstance(piece, TextDelta):
             return AIMessageChunk(content=piece.text, response_metadata={"rounds": [piece.round]})
@@ -111,12 +111,12 @@ class FastChatModel(BaseChatModel):
             return replace(settings, temperature=0.0)
         return replace(settings, seed=settings.sampler.derive("sample", index).seed)
 
-    def _finished(self, generation: Generation, settings: SamplingParams) -> ChatGeneration:
+    def _finished(self, generation: Completion, settings: SamplingParams) -> ChatGeneration:
         metadata = {"rounds": [*generation.rounds]} | self._metadata(generation, settings)
         message = AIMessage(content=generation.text, usage_metadata=_usage(generation), response_metadata=metadata)
         return ChatGeneration(message=message)
 
-    def _metadata(self, generation: Generation, settings: SamplingParams) -> dict[str, Any]:
+    def _metadata(self, generation: Completion, settings: SamplingParams) -> dict[str, Any]:
         return {
             "finish_reason": generation.finish,
             "model_name": self.decoder.name,
@@ -147,11 +147,11 @@ def log_likelihood(message: BaseMessage) -> float:
     return sum(log_probs_of(message))
 
 
-def _sequence(generation: Generation) -> int:
+def _sequence(generation: Completion) -> int:
     return generation.rounds[0].sequence if generation.rounds else 0
 
 
-def _usage(generation: Generation) -> UsageMetadata:
+def _usage(generation: Completion) -> UsageMetadata:
     new = len(generation.tokens)
     return UsageMetadata(
         input_tokens=generation.prompt_tokens,

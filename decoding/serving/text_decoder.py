@@ -65,7 +65,7 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Completion:
     """A finished text with the records of its decode."""
 
     text: str
@@ -121,8 +121,8 @@ class TextDecoder:
 
     def stream(
         self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool] = never
-    ) -> Iterator[TextDelta | Generation]:
-        """Decode `prompt` once per settings, together; yields pieces as they come and each sequence's `Generation`.
+    ) -> Iterator[TextDelta | Completion]:
+        """Decode `prompt` once per settings, together; yields pieces as they come and each sequence's `Completion`.
 
         Several settings share the prompt's prefill. Raises PromptTooLong, UnknownMethod and QueueFull before anything is
         computed.
@@ -131,11 +131,11 @@ class TextDecoder:
             with self.queue.take(sum(1 + len(each.other_prompts) for each in settings), cancelled):
                 yield from self._decoded(prompt, settings, cancelled)
         except Stopped:  # nothing was begun
-            yield from (Generation("", (), 0, (), "cancelled") for _ in settings)
+            yield from (Completion("", (), 0, (), "cancelled") for _ in settings)
 
     def _decoded(
         self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool]
-    ) -> Iterator[TextDelta | Generation]:
+    ) -> Iterator[TextDelta | Completion]:
         tokens = tuple(self.tokenizer.encode(prompt))
         texts = [_GrowingText(self.tokenizer, each.stop) for each in settings]
         requests = [self._request(tokens, each) for each in settings]
@@ -160,13 +160,13 @@ class TextDecoder:
         """Do something with the target while nothing is decoded."""
         return self.batcher.run(lambda: do(self.target))
 
-    def generate(self, prompt: str, settings: SamplingParams) -> Generation:
+    def generate(self, prompt: str, settings: SamplingParams) -> Completion:
         """The whole text at once."""
         return self.samples(prompt, [settings])[0]
 
-    def samples(self, prompt: str, settings: Sequence[SamplingParams]) -> list[Generation]:
+    def samples(self, prompt: str, settings: Sequence[SamplingParams]) -> list[Completion]:
         """One text per settings, decoded together."""
-        done = [piece for piece in self.stream(prompt, settings) if isinstance(piece, Generation)]
+        done = [piece for piece in self.stream(prompt, settings) if isinstance(piece, Completion)]
         return sorted(done, key=lambda generation: generation.rounds[0].sequence if generation.rounds else 0)
 
     def _request(self, tokens: tuple[int, ...], settings: SamplingParams) -> Request:
@@ -228,10 +228,10 @@ class _GrowingText:
         ends = range(min(longest, len(self._text)), 0, -1)
         return next((n for n in ends if any(stop.startswith(self._text[-n:]) for stop in self._stops)), 0)
 
-    def generation(self, prompt_tokens: int) -> Generation:
+    def generation(self, prompt_tokens: int) -> Completion:
         last = self._rounds[-1].finish if self._rounds else None
         finish: Finish = "stop" if self.stopped else last or "cancelled"
-        return Generation(self._text, tuple(self._tokens), prompt_tokens, tuple(self._rounds), finish)
+        return Completion(self._text, tuple(self._tokens), prompt_tokens, tuple(self._rounds), finish)
 
 
 @dataclass(frozen=True, slots=True)

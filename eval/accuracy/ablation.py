@@ -22,7 +22,7 @@ from agent.assemble import LoadedModel, ModelChoice
 from agent.context import AgentOptions
 from decoding.engine.rounds import Round
 from decoding.serving.model_queue import never
-from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta
+from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta
 from eval.accuracy.predict import AgentPredict
 from eval.accuracy.record import Predict, Prediction, Record, read_records
 from eval.accuracy.run import evaluate
@@ -32,7 +32,7 @@ from eval.scoring.rules import Rules
 from tools.repair.rules import RULE_NAMES
 from tools.result import Limits
 
-Reply = tuple[TextDelta | Generation, ...]
+Reply = tuple[TextDelta | Completion, ...]
 
 
 class ReusingDecoder(TextDecoder):
@@ -47,7 +47,7 @@ class ReusingDecoder(TextDecoder):
 
     def stream(
         self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool] = never
-    ) -> Iterator[TextDelta | Generation]:
+    ) -> Iterator[TextDelta | Completion]:
         """See `TextDecoder.stream`; only the texts that are not known take part in the forwards."""
         keys = [key_of(prompt, each) for each in settings]
         missing = [number for number, key in enumerate(keys) if key not in self._kept]
@@ -64,16 +64,16 @@ class ReusingDecoder(TextDecoder):
         numbers: Sequence[int],
         keys: Sequence[Hashable],
         cancelled: Callable[[], bool],
-    ) -> Iterator[TextDelta | Generation]:
+    ) -> Iterator[TextDelta | Completion]:
         """The texts of these settings, whose sequences get these numbers and which are kept under these keys."""
-        made: list[list[TextDelta | Generation]] = [[] for _ in settings]
+        made: list[list[TextDelta | Completion]] = [[] for _ in settings]
         for piece in super().stream(prompt, settings, cancelled):
             first = piece.round if isinstance(piece, TextDelta) else next(iter(piece.rounds), None)
             if first is None:  # cancelled before it began
                 yield piece
                 continue
             made[first.sequence].append(piece)
-            if isinstance(piece, Generation) and piece.finish != "cancelled" and keys[first.sequence] is not None:
+            if isinstance(piece, Completion) and piece.finish != "cancelled" and keys[first.sequence] is not None:
                 self._kept[keys[first.sequence]] = tuple(made[first.sequence])
             yield _numbered(piece, numbers[first.sequence])
 
@@ -91,7 +91,7 @@ def key_of(prompt: str, settings: SamplingParams) -> Hashable:
     return prompt, settings.other_prompts, constraint, method, drawn
 
 
-def _numbered(piece: TextDelta | Generation, sequence: int) -> TextDelta | Generation:
+def _numbered(piece: TextDelta | Completion, sequence: int) -> TextDelta | Completion:
     def numbered(each: Round) -> Round:
         return each if each.sequence == sequence else replace(each, sequence=sequence)
 

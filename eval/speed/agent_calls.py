@@ -7,7 +7,7 @@ from typing import Any
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.context import AgentOptions
 from decoding.serving.model_queue import never
-from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta
+from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta
 from eval.accuracy.predict import AgentPredict, FirstTurn
 from eval.accuracy.record import Prediction
 from eval.datasets.official import Example
@@ -22,7 +22,7 @@ class Call:
     step: str  # "plan", "generate" or "refine"
     prompt: str
     settings: SamplingParams
-    generation: Generation
+    generation: Completion
 
 
 class CallRecorder(TextDecoder):
@@ -35,11 +35,11 @@ class CallRecorder(TextDecoder):
 
     def stream(
         self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool] = never
-    ) -> Iterator[TextDelta | Generation]:
+    ) -> Iterator[TextDelta | Completion]:
         kept = [replace(each, recall=each.recall.copy(), likelihood=False) for each in settings]
         ended = 0
         for piece in super().stream(prompt, settings, cancelled):
-            if isinstance(piece, Generation):
+            if isinstance(piece, Completion):
                 sequence = piece.rounds[0].sequence if piece.rounds else ended
                 self._calls.append(Call("", prompt, kept[sequence], piece))
                 ended += 1

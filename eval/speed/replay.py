@@ -33,7 +33,7 @@ from decoding.engine.method import Method
 from decoding.engine.rounds import measure, rounds_by_depth
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, ForwardInput
-from decoding.serving.text_decoder import Generation, TextDecoder
+from decoding.serving.text_decoder import Completion, TextDecoder
 from eval.accuracy.predict import FirstTurn
 from eval.accuracy.record import RecordLog
 from eval.accuracy.run import Scorer, fingerprint
@@ -47,7 +47,7 @@ TOLERANCE = 0.5
 """The widest gap, in logits, that counts as a near-tie: two steps of bf16 between logits of 32 and 64."""
 
 
-def parting_gap(decoder: TextDecoder, prompt: str, plain: Generation, other: Generation, sampler: Sampler) -> float:
+def parting_gap(decoder: TextDecoder, prompt: str, plain: Completion, other: Completion, sampler: Sampler) -> float:
     """The gap between the target's scores for the first tokens in which two texts differ, in a forward without a draft.
 
     In logits; above temperature 0, scores include the sampler's noise and are multiplied by the temperature. 0 if the tokens

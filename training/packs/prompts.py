@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from decoding.engine.sampler import Sampler
 from decoding.serving.processes import ray_workers
-from decoding.serving.text_decoder import SEATS, Generation, SamplingParams, TextDecoder
+from decoding.serving.text_decoder import SEATS, Completion, SamplingParams, TextDecoder
 from decoding.tokenizer import Tokenizer
 from training.packs.collect import Asked, Batches, Kind, repeats
 from training.packs.groups import Group, Pair, TrainingDataError, group_line, read_groups
@@ -115,7 +115,7 @@ def _messages(decoder: TextDecoder, before: str, how: Inventing, first: int) -> 
     return [(index, (how.opening + each.text).strip()) for index, each in enumerate(ended, first) if _is_message(each)]
 
 
-def _is_message(written: Generation) -> bool:
+def _is_message(written: Completion) -> bool:
     return written.finish == "stop" and len(written.tokens) >= _LEAST_TOKENS and not repeats(written.tokens)
 
 

@@ -12,7 +12,7 @@ from decoding.methods.adaptive import Adaptive
 from decoding.methods.registry import METHODS
 from decoding.serving.chat_model import FastChatModel, rounds_of
 from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped
-from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta
+from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta
 from decoding.targets.hf_target import HfTarget
 from decoding.tokenizer import Tokenizer
 from tests.decoding.models.random_heads import head_options
@@ -34,7 +34,7 @@ def settings(**kw: object) -> SamplingParams:
 @pytest.mark.parametrize("name", METHODS)
 def test_streamed_pieces_add_up_to_the_text(decoder: TextDecoder, name: str) -> None:
     *pieces, last = decoder.stream(PROMPT, [settings(decoder=name, options=head_options(name, decoder.target))])
-    assert isinstance(last, Generation)
+    assert isinstance(last, Completion)
     text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
     assert text == last.text == decoder.tokenizer.decode(last.tokens)
     assert last.text == decoder.generate(PROMPT, settings()).text
@@ -45,7 +45,7 @@ def test_a_stop_string_ends_the_text_before_it_and_is_never_shown(decoder: TextD
     whole = decoder.generate(PROMPT, settings()).text
     stop = whole[len(whole) // 2 :][:2]
     *pieces, last = decoder.stream(PROMPT, [settings(stop=(stop, "never there"))])
-    assert isinstance(last, Generation)
+    assert isinstance(last, Completion)
     assert last.text == whole[: whole.index(stop)]
     assert last.finish == "stop"
     assert "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)) == last.text
@@ -66,7 +66,7 @@ def test_samples_differ_by_seed_and_each_equals_its_own_decode(decoder: TextDeco
 def test_cancelling_keeps_what_was_written(decoder: TextDecoder) -> None:
     calls = iter([False] * 5 + [True] * 100)
     *pieces, last = decoder.stream(PROMPT, [settings()], lambda: next(calls))
-    assert isinstance(last, Generation)
+    assert isinstance(last, Completion)
     assert last.finish == "cancelled"
     assert len(pieces) == len(last.rounds) == 5
 
@@ -129,7 +129,7 @@ def test_seats_bound_the_batch_and_a_closed_stream_gives_its_seat_back(decoder: 
     assert isinstance(next(first), TextDelta) and isinstance(next(second), TextDelta)
     stops = iter([False, False, True])
     (left,) = small.stream(PROMPT, [settings()], cancelled=lambda: next(stops))
-    assert isinstance(left, Generation) and (left.finish, left.text) == ("cancelled", "")
+    assert isinstance(left, Completion) and (left.finish, left.text) == ("cancelled", "")
     first.close()  # type: ignore[attr-defined]
     assert small.generate(PROMPT, settings(seed=5)).text == decoder.generate(PROMPT, settings(seed=5)).text
     second.close()  # type: ignore[attr-defined]

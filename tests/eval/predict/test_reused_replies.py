@@ -9,7 +9,7 @@ import pytest
 
 from decoding.engine.method import LookupCorpus
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import Generation, SamplingParams, TextDecoder, TextDelta
+from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta
 from eval.accuracy.ablation import ReusingDecoder, key_of
 from tests.decoding.models.one_of import OneOf
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -45,7 +45,7 @@ def test_a_text_that_is_given_again_comes_with_the_same_pieces(inner: TextDecode
         first = list(view.stream(PROMPT, [DRAWN]))
     assert list(reusing.stream(PROMPT, [DRAWN])) == first and len(texts) == 1
     pieces = "".join(piece.text for piece in first if isinstance(piece, TextDelta))
-    assert isinstance(first[-1], Generation) and first[-1].text == pieces
+    assert isinstance(first[-1], Completion) and first[-1].text == pieces
 
 
 CHANGES: list[dict[str, Any]] = [
