@@ -92,7 +92,7 @@ _OF_AN_ERROR = ("kind", "message", "name", "position", "candidates")
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Retry:
     """Another try at a question: the reading that the asker wants, the SQL that the asker has refused, or the SQL that the
     asker has chosen among an answer's alternatives.
     """
@@ -138,17 +138,17 @@ class Conversation:
         self._graph = build_graph(checkpointer or InMemorySaver())
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
-    def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[Event]:
+    def events(self, question: str, evidence: str = "", again: Retry | None = None) -> Iterator[Event]:
         """Events as they happen, from `Asked` to `Answered`, whatever fails in between: rows that are there stay the answer,
         which then says what it lacks; otherwise its error says what failed. Raises EmptyQuestion, and Stopped once the
         toolbox's stop signal is set.
         """
         if not question.strip():
             raise EmptyQuestion("no question: ask something in words")
-        happening = self._events(question, evidence, again or Again())
+        happening = self._events(question, evidence, again or Retry())
         return traced(question, self.toolbox.database, self.thread, happening)
 
-    def _events(self, question: str, evidence: str, again: Again) -> Iterator[Event]:
+    def _events(self, question: str, evidence: str, again: Retry) -> Iterator[Event]:
         toolbox = self.toolbox
         yield Asked(question, evidence, toolbox.database.name)
         toolbox.begin()
@@ -261,7 +261,7 @@ class Conversation:
         question: str = turns[-1]["question"]
         return question
 
-    def ask(self, question: str, evidence: str = "", again: Again | None = None) -> Answer:
+    def ask(self, question: str, evidence: str = "", again: Retry | None = None) -> Answer:
         """The answer, without the events."""
         answers = [event.answer for event in self.events(question, evidence, again) if isinstance(event, Answered)]
         return Answer(**answers[-1])
@@ -334,7 +334,7 @@ def _last_error(state: State) -> dict[str, Any]:
 
 
 def records(
-    conversation: Conversation, question: str, evidence: str = "", shown: int = 1000, again: Again | None = None
+    conversation: Conversation, question: str, evidence: str = "", shown: int = 1000, again: Retry | None = None
 ) -> Iterator[Event]:
     """Ask the question and yield its events. `shown`: most rows that an `Answered` carries. Raises Stopped."""
     model = conversation.toolbox.model

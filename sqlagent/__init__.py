@@ -16,15 +16,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agent.assistant import Assistant
     from agent.context import AgentOptions
-    from agent.conversation import Again, Answer, Conversation
+    from agent.conversation import Answer, Conversation, Retry
     from tools.result import Limits, OpenError, QueryError, Result
 
 __all__ = [
-    "Again", "AgentOptions", "Answer", "Assistant", "Conversation", "Limits", "OpenError", "QueryError", "Result", "open",
+    "AgentOptions",
+    "Answer",
+    "Assistant",
+    "Conversation",
+    "Limits",
+    "OpenError",
+    "QueryError",
+    "Result",
+    "Retry",
+    "open",
 ]  # fmt: skip
 
 _PLACES = {
-    "Again": "agent.conversation",
+    "Retry": "agent.conversation",
     "AgentOptions": "agent.context",
     "Answer": "agent.conversation",
     "Assistant": "agent.assistant",

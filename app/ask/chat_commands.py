@@ -130,9 +130,9 @@ class ChatCommands:
                 f"choose a reading from 1 to {len(others)}" if others else "there is no other reading to choose"
             )
             return
-        from agent.conversation import Again
+        from agent.conversation import Retry
 
-        again = Again(chosen=others[int(number) - 1]["sql"])
+        again = Retry(chosen=others[int(number) - 1]["sql"])
         question = self.answer["question"]
         self._conversation.undo()
         answer = self._conversation.ask(question, again=again).to_dict()

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from agent.assemble import ModelChoice, OptionRefused, RemoteModel, any_model
 from agent.context import AgentOptions
-from agent.conversation import Again, Conversation
+from agent.conversation import Conversation, Retry
 from app.shared.exit_codes import USAGE, plain_errors
 from tools.databases.database import Database
 
@@ -78,6 +78,6 @@ def test_further_tries_are_drawn_and_the_first_is_greedy(database: Database) -> 
     refused = talk.ask("How many singers?").sql
     assert refused and not any("temperature" in each for each in endpoint.asked)
     endpoint.asked.clear()
-    talk.ask("How many singers?", again=Again(refused=(refused,)))
+    talk.ask("How many singers?", again=Retry(refused=(refused,)))
     given = [each.get("temperature") for each in endpoint.asked]
     assert given[:2] == [None, None] and given[2:6] == [0.0, 0.8, 0.8, 0.8]

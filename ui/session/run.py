@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agent.context import StopSignal, Toolbox
-from agent.conversation import Again, Conversation, records
+from agent.conversation import Conversation, Retry, records
 from agent.follow_ups import without_reset
 from agent.observe.audit import Trail
 from agent.observe.events import Asked, Event, Failed
@@ -168,7 +168,7 @@ class Run:
         toolbox = self._toolbox(retry)
         conversation = Conversation(toolbox)
         remember(conversation, retry.before if retry else self._before)
-        again = retry.again if retry else Again(reading=asked.reading, chosen=asked.chosen)
+        again = retry.again if retry else Retry(reading=asked.reading, chosen=asked.chosen)
         yield from records(conversation, asked.text, asked.evidence, STORED_ROWS, again)
         if toolbox.result is not None:
             self.kept.whole_rows = {len(self._before): (toolbox.shown or toolbox.result).rows}
@@ -191,7 +191,7 @@ class Retry:
     """Another try at a question. `before`: the turns that it may lean on. `sampled`: both readings were tried already."""
 
     before: Sequence[TurnView]
-    again: Again
+    again: Retry
     sampled: bool
 
 
@@ -217,12 +217,12 @@ def retry_of(turns: Sequence[TurnView], place: int) -> Retry:
     tries = [turn for turn in turns if (turn.question, turn.evidence) == (asked.question, asked.evidence)]
     before = [turn for turn in turns[:place] if not any(turn is each for each in tries)]
     if all(turn.answer is None for turn in tries):
-        return Retry(before, Again(), sampled=False)
+        return Retry(before, Retry(), sampled=False)
     readings = {_reading(turn) for turn in tries}
     left: list[Reading] = [each for each in ("standalone", "follow_up") if each not in readings]
     other = left[0] if left and remembered(before) else None
     refused = tuple(dict.fromkeys(turn.sql for turn in tries if turn.sql))
-    return Retry(before, Again(other or _reading(tries[0]), refused), sampled=other is None)
+    return Retry(before, Retry(other or _reading(tries[0]), refused), sampled=other is None)
 
 
 def _reading(turn: TurnView) -> Reading:

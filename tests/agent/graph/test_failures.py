@@ -13,7 +13,7 @@ import pytest
 
 from agent.calibration import Calibration
 from agent.context import AgentOptions, Toolbox
-from agent.conversation import Again, Answer, Conversation
+from agent.conversation import Answer, Conversation, Retry
 from agent.observe.audit import AuditLog, Trail, Wanted
 from agent.observe.events import Answered, Asked, Event
 from agent.observe.failures import FAILURE, OPTIONAL_STEPS
@@ -54,7 +54,7 @@ WAYS: dict[str, tuple[tuple[str, ...], dict[str, Any], Ask]] = {
     "adapt": ((), {}, _following),
     "clarify": ((PLAN, COUNT), {"clarify": True}, _plainly),
     "refine": ((PLAN, "SELECT nonsense_xyz FROM singer"), {}, _plainly),
-    "vary": ((PLAN, COUNT), {}, lambda talk: talk.events(QUESTION, again=Again(refused=(COUNT,)))),
+    "vary": ((PLAN, COUNT), {}, lambda talk: talk.events(QUESTION, again=Retry(refused=(COUNT,)))),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.calibration import FILE, Calibration, Weight, read_calibration
-from agent.conversation import Again, Conversation
+from agent.conversation import Conversation, Retry
 from agent.nodes import assess as other_plans
 from agent.nodes.assess import features_of, signs
 from agent.observe.events import Answered, Wrote, from_json, to_json
@@ -137,14 +137,14 @@ def test_what_was_said_before_is_said(database: Database) -> None:
 def test_a_chosen_reading_is_run_without_the_model(talk: Talk) -> None:
     conversation = doubtful(talk, NOTHING, *PLANS, FRANCE, FRANCE, FRANCE, FRANCE)
     other = conversation.ask(QUESTION).alternatives[0]
-    answer = conversation.ask(QUESTION, again=Again(chosen=other["sql"]))
+    answer = conversation.ask(QUESTION, again=Retry(chosen=other["sql"]))
     assert (answer.sql, answer.rows) == (FRANCE, [["Ada"], ["Cy"]])
     assert answer.confidence is None  # a person chose it
     assert not [step for step in answer.steps if step["name"] in ("plan", "generate")]
 
 
 def test_a_chosen_reading_is_judged_by_the_guard_all_the_same(talk: Talk) -> None:
-    answer = doubtful(talk, max_attempts=1).ask(QUESTION, again=Again(chosen="DELETE FROM singer"))
+    answer = doubtful(talk, max_attempts=1).ask(QUESTION, again=Retry(chosen="DELETE FROM singer"))
     assert answer.error is not None and answer.error["kind"] == "refused"
 
 

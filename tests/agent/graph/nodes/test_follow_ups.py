@@ -1,6 +1,6 @@
 """Guards conversations through the graph: what the prompt of a later question shows, and which reading is taken."""
 
-from agent.conversation import Again, Conversation
+from agent.conversation import Conversation, Retry
 from tests.agent.conftest import Talk
 
 COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"
@@ -79,7 +79,7 @@ def test_the_sql_of_another_question_is_not_accepted_before_the_question_was_rea
 def test_the_asker_chooses_the_reading(talk: Talk) -> None:
     conversation = talk(PLAN, COUNT, PLAN, CONCERTS)
     conversation.ask("How many singers are from France?")
-    answer = conversation.ask("And from Spain?", again=Again("standalone"))
+    answer = conversation.ask("And from Spain?", again=Retry("standalone"))
     assert (answer.sql, answer.continues) == (CONCERTS, None)
     assert "history:" not in _prompt(conversation)
 
@@ -87,10 +87,10 @@ def test_the_asker_chooses_the_reading(talk: Talk) -> None:
 def test_refused_sql_does_not_come_back(talk: Talk) -> None:
     """Retry gave the same answer again."""
     conversation = talk(PLAN, ALL, *[PLAN] * 4, ALL, *[PLAN] * 3, "other | SELECT _", ALL, CONCERTS)
-    answer = conversation.ask("How many?", again=Again(refused=(ALL.lower(),)))
+    answer = conversation.ask("How many?", again=Retry(refused=(ALL.lower(),)))
     assert answer.sql == CONCERTS
     stubborn = talk(PLAN, ALL, *[PLAN] * 4, ALL, *[PLAN] * 4, ALL)
-    refused = stubborn.ask("How many?", again=Again(refused=(ALL,)))
+    refused = stubborn.ask("How many?", again=Retry(refused=(ALL,)))
     assert refused.sql is None and refused.error is not None and "you have seen" in refused.error["message"]
 
 
