@@ -20,7 +20,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph.config import get_stream_writer
 
-from agent.context import WITHOUT_FORM, AgentOptions, Call, Toolbox
+from agent.context import WITHOUT_FORM, AgentContext, AgentOptions, Call
 from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.observe.events import Started, Waiting, Wrote
 from agent.observe.step_record import PlainTime, Step, model_step
@@ -99,7 +99,7 @@ def _trouble(error: Mapping[str, Any]) -> str:
 
 
 def call_of(
-    toolbox: Toolbox,
+    toolbox: AgentContext,
     name: ModelStep,
     slots: Slots,
     *,
@@ -121,7 +121,7 @@ def begun_with(call: Call, tokens: Sequence[int]) -> Call:
     return replace(call, options={**call.options, "constraint": Begun(tokens, inner)})
 
 
-def _endpoint_call(toolbox: Toolbox, name: ModelStep, slots: Slots, temperature: float | None) -> Call:
+def _endpoint_call(toolbox: AgentContext, name: ModelStep, slots: Slots, temperature: float | None) -> Call:
     """No stop strings: its answers are not begun for it, so what would end them may stand before the SQL, or in a thought.
 
     The form of an answer is sent as a part of the body, since OpenAI's client raises where it reads forms itself and the
@@ -136,7 +136,7 @@ def _endpoint_call(toolbox: Toolbox, name: ModelStep, slots: Slots, temperature:
     return Call(messages_of(toolbox, name, slots), options)
 
 
-def messages_of(toolbox: Toolbox, name: ModelStep, slots: Slots) -> tuple[BaseMessage, ...]:
+def messages_of(toolbox: AgentContext, name: ModelStep, slots: Slots) -> tuple[BaseMessage, ...]:
     """The messages of a step. A local model's answer is begun for it, where a raw prompt does not end so by itself."""
     profile = toolbox.profile
     begun = isinstance(toolbox.model, FastChatModel) and not profile.raw
@@ -145,7 +145,7 @@ def messages_of(toolbox: Toolbox, name: ModelStep, slots: Slots) -> tuple[BaseMe
 
 
 def _call_options(
-    toolbox: Toolbox,
+    toolbox: AgentContext,
     model: FastChatModel,
     name: ModelStep,
     slots: Slots,
@@ -168,7 +168,7 @@ def _call_options(
     return options
 
 
-def _in_orders(toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, orders: int) -> dict[str, Any]:
+def _in_orders(toolbox: AgentContext, model: FastChatModel, name: ModelStep, slots: Slots, orders: int) -> dict[str, Any]:
     """The same prompt with the schema in other orders, as an option of the call; nothing for one order."""
     if orders == 1:
         return {}
@@ -177,7 +177,7 @@ def _in_orders(toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: S
     return {"other_prompts": tuple(prompts)[1:]}
 
 
-def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> LookupCorpus:
+def _recall(toolbox: AgentContext, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> LookupCorpus:
     """What the conversation remembers, together with what the model will probably write."""
     if not toolbox.options.foretell:
         return toolbox.recall.copy()  # the call may be repeated, when the conversation remembers its very text
@@ -186,7 +186,7 @@ def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slot
     return toolbox.recall.beside(map(encode, older), map(encode, newer))
 
 
-def _end(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep) -> str:
+def _end(toolbox: AgentContext, tokenizer: Tokenizer, name: ModelStep) -> str:
     """What ends an answer, as the model writes it."""
     if toolbox.profile.form(name).ending == "fence":
         return "\n```"
@@ -199,7 +199,7 @@ def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 
 def _constraint(
-    toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, context: QuestionContext | None
+    toolbox: AgentContext, model: FastChatModel, name: ModelStep, slots: Slots, context: QuestionContext | None
 ) -> Constraint[Any] | None:
     """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given the question's
     `context`. None if the dialect has no grammar."""
@@ -213,7 +213,7 @@ def _constraint(
     return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, form=form, size=size, context=context)
 
 
-def _context(toolbox: Toolbox, slots: Slots) -> QuestionContext:
+def _context(toolbox: AgentContext, slots: Slots) -> QuestionContext:
     turns = (part for turn in slots.history for part in turn)
     around = (slots.evidence, *slots.knowledge, *turns)
     return QuestionContext(slots.question, slots.values, around, slots.plan, toolbox.options.without_rules)
@@ -235,7 +235,7 @@ class Reply:
 
 
 def ask_model(
-    toolbox: Toolbox,
+    toolbox: AgentContext,
     name: ModelStep,
     slots: Slots,
     *,
@@ -272,7 +272,7 @@ def ask_model(
     return reply
 
 
-def _reserved(toolbox: Toolbox, texts: int, waiting: Callable[[int], None]) -> AbstractContextManager[BaseChatModel]:
+def _reserved(toolbox: AgentContext, texts: int, waiting: Callable[[int], None]) -> AbstractContextManager[BaseChatModel]:
     """The model once it is this asker's turn, with seats for `texts` texts; a remote model has its own queue."""
     toolbox.stop.check()
     if isinstance(toolbox.model, FastChatModel):
@@ -281,7 +281,7 @@ def _reserved(toolbox: Toolbox, texts: int, waiting: Callable[[int], None]) -> A
 
 
 def _answered(
-    toolbox: Toolbox,
+    toolbox: AgentContext,
     model: BaseChatModel,
     name: ModelStep,
     calls: Sequence[Call],
@@ -308,7 +308,7 @@ def _answered(
 
 
 def _replied(
-    toolbox: Toolbox,
+    toolbox: AgentContext,
     model: BaseChatModel,
     name: ModelStep,
     calls: Sequence[Call],
@@ -333,7 +333,7 @@ def _replied(
 
 
 def _replies(
-    toolbox: Toolbox, model: BaseChatModel, name: ModelStep, calls: Sequence[Call], samples: int
+    toolbox: AgentContext, model: BaseChatModel, name: ModelStep, calls: Sequence[Call], samples: int
 ) -> list[AIMessage]:
     get_stream_writer()(Started(name))
     if len(calls) > 1 or calls[0].aside:
@@ -356,7 +356,7 @@ def _race(model: BaseChatModel, call: Call, replies: list[AIMessage]) -> PlainTi
     return lambda rounds, prompt_tokens: measure(rounds[:1]).wall_ms + decoding_ms
 
 
-def _stream(toolbox: Toolbox, model: BaseChatModel, call: Call, name: str) -> AIMessage:
+def _stream(toolbox: AgentContext, model: BaseChatModel, call: Call, name: str) -> AIMessage:
     writer = get_stream_writer()
     whole: AIMessageChunk | None = None
     for chunk in model.stream(list(call.messages), **call.options):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from agent.calibration import read_calibration, read_verifier
-from agent.context import AgentOptions, EndpointForms, Toolbox
+from agent.context import AgentContext, AgentOptions, EndpointForms
 from agent.prompts.compact import PROMPT_VERSION
 from agent.prompts.profile import Profile
 from agent.prompts.profiles import UnknownProfile, load_profile
@@ -93,7 +93,7 @@ class LoadedModel:
 
     def toolbox(
         self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
-    ) -> Toolbox:
+    ) -> AgentContext:
         """Raises OptionRefused."""
         settings = SamplingParams(
             decoder=self.choice.decoder_name,
@@ -102,7 +102,7 @@ class LoadedModel:
         )
         profile = profile_of(self.choice, self.decoder.adapter.about if self.decoder.adapter else None)
         options = options or AgentOptions()
-        return Toolbox(
+        return AgentContext(
             database=with_annotations(database, options.knowledge.annotations),
             model=FastChatModel(decoder=self.decoder, settings=settings, raw=profile.raw),
             profile=profile,
@@ -178,7 +178,7 @@ class RemoteModel:
 
     def toolbox(
         self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
-    ) -> Toolbox:
+    ) -> AgentContext:
         """Raises OptionRefused."""
         options = options or AgentOptions()
         if options.race:
@@ -187,7 +187,7 @@ class RemoteModel:
             )
         annotated = with_annotations(database, options.knowledge.annotations)
         profile = load_profile(self.choice.profile_name)
-        return Toolbox(annotated, self.chat, profile, options, limits, forms=self.forms)
+        return AgentContext(annotated, self.chat, profile, options, limits, forms=self.forms)
 
 
 def _on_stderr(line: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from agent.ask_model import Reply, prompt_slots, tries_of
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.audit import run_sql
 from agent.observe.events import Finished, Started
 from agent.observe.step_record import Step
@@ -30,10 +30,10 @@ from tools.repair.repair_query import repair_query
 from tools.result import QueryError, Result
 from tools.schema import Schema
 
-Tools = Runtime[Toolbox]
+Tools = Runtime[AgentContext]
 
 
-def slots(state: State, toolbox: Toolbox) -> Slots:
+def slots(state: State, toolbox: AgentContext) -> Slots:
     """The prompt's slots from the state."""
     dialect, examples = model_dialect(toolbox), toolbox.options.knowledge.similar(state["question"])
     return prompt_slots(
@@ -52,7 +52,7 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
     )
 
 
-def shown_schema(toolbox: Toolbox) -> Schema:
+def shown_schema(toolbox: AgentContext) -> Schema:
     """The schema, with the values of columns that have few, if prompts may show values and the profile's do."""
     schema = toolbox.database.schema()
     wanted = toolbox.options.values and toolbox.profile.shows_choices
@@ -79,7 +79,7 @@ def since(start: float) -> float:
     return 1e3 * (perf_counter() - start)
 
 
-def candidates_of(state: State, toolbox: Toolbox, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
+def candidates_of(state: State, toolbox: AgentContext, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
     """A candidate for each plan and its text in the reply, repaired and run; together they have the time of one query."""
     values, question = values_of(state), asked(state)
     sqls = [translated(toolbox, toolbox.profile.read_sql(text)) for text in reply.texts]
@@ -95,13 +95,13 @@ def candidates_of(state: State, toolbox: Toolbox, reply: Reply, plans: Sequence[
     ]
 
 
-def written(state: State, toolbox: Toolbox, reply: Reply) -> dict[str, Any]:
+def written(state: State, toolbox: AgentContext, reply: Reply) -> dict[str, Any]:
     """The update of the state that keeps the log-probabilities of the SQL in the reply."""
     candidates = map(toolbox.profile.read_sql, reply.texts)
     return {"log_probs": state["log_probs"] | dict(zip(candidates, map(list, reply.log_probs), strict=True))}
 
 
-def check_sql(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch], question: str) -> tuple[str, QueryError | None]:
+def check_sql(toolbox: AgentContext, sql: str, values: Sequence[ValueMatch], question: str) -> tuple[str, QueryError | None]:
     """The SQL, repaired if the options allow it, and the error that is left, if any."""
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")
@@ -112,7 +112,7 @@ def check_sql(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch], question
     return toolbox.optional("repair", repairing, None) or (sql, toolbox.database.explain(sql, toolbox.limits))
 
 
-def may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:
+def may_try_again(toolbox: AgentContext, attempts: list[Attempt]) -> bool:
     return len(attempts) < toolbox.options.max_attempts
 
 

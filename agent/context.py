@@ -154,7 +154,7 @@ class ReadingWatch:
 
 
 @dataclass(slots=True)
-class Toolbox:
+class AgentContext:
     database: Database
     model: BaseChatModel
     profile: Profile

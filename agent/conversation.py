@@ -18,7 +18,7 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.follow_ups import without_reset
 from agent.graph import RECURSION_LIMIT, build_graph
 from agent.nodes.answer import in_words
@@ -131,7 +131,7 @@ class Conversation:
     """
 
     def __init__(
-        self, toolbox: Toolbox, checkpointer: BaseCheckpointSaver[Any] | None = None, thread: str | None = None
+        self, toolbox: AgentContext, checkpointer: BaseCheckpointSaver[Any] | None = None, thread: str | None = None
     ) -> None:
         self.toolbox, self.thread = toolbox, thread or uuid4().hex
         self.turn = threading.Lock()  # for callers with several threads: one question of a conversation at a time

@@ -11,7 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 
 from agent.candidates import Tools, begin, recorded, since
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.failures import NodeFailed
 from agent.observe.node_table import NODES, UnknownNode
 from agent.observe.step_record import tool_step
@@ -42,7 +42,7 @@ def _compiled(nodes: tuple[tuple[str, str, str], ...]) -> Any:
 
     Compiling takes as long as two forwards of the embedded model, and every question that stands alone would.
     """
-    graph = StateGraph(State, context_schema=Toolbox)
+    graph = StateGraph(State, context_schema=AgentContext)
     ways = _ways()
     for name, place, before in nodes:
         run: Any = _told_apart(name, _imported(name, place))

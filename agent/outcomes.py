@@ -19,7 +19,7 @@ from typing import Any
 from sqlglot import exp, parse_one
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.state import DrawnPlan, Reading
 from tools.result import QueryError, Result
 from tools.sql.scope import parse_or_nothing
@@ -125,12 +125,12 @@ def _normal(sql: str, dialect: str) -> str:
         return " ".join(sql.split()).rstrip(";").lower()
 
 
-def model_dialect(toolbox: Toolbox) -> str:
+def model_dialect(toolbox: AgentContext) -> str:
     """The dialect that prompts name and grammars allow."""
     return toolbox.profile.dialect(toolbox.database.dialect)
 
 
-def translated(toolbox: Toolbox, sql: str) -> str:
+def translated(toolbox: AgentContext, sql: str) -> str:
     """The model's SQL in the database's dialect. It stays as it is where it means the same there, and where it cannot be read,
     so that checking says why."""
     dialect = toolbox.database.dialect
@@ -147,7 +147,7 @@ def translated(toolbox: Toolbox, sql: str) -> str:
     return toolbox.optional("translate", found, sql)
 
 
-def as_written(toolbox: Toolbox, sql: str) -> str:
+def as_written(toolbox: AgentContext, sql: str) -> str:
     """SQL of the database in the model's dialect."""
     if model_dialect(toolbox) == toolbox.database.dialect:
         return sql

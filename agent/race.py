@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from langchain_core.messages import AIMessageChunk
 
-from agent.context import Call, Toolbox
+from agent.context import AgentContext, Call
 from agent.conversation import spell
 from decoding.engine.constraint import ConstraintError
 from decoding.engine.method import LookupCorpus, UnknownMethod
@@ -48,7 +48,7 @@ class Lane:
         return sum(r.batch > r.prompts for r in self.rounds)
 
 
-def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
+def race(toolbox: AgentContext, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
     """Decode the newest call of `step` again with every method; yields all lanes after each round.
 
     The lane with the least time on its clock goes next, so that the race looks as it would on separate machines. All
@@ -74,7 +74,7 @@ def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[L
                 run.close()
 
 
-def plain_time_ms(toolbox: Toolbox, step: str, rounds: Sequence[Round], wall_ms: float) -> float:
+def plain_time_ms(toolbox: AgentContext, step: str, rounds: Sequence[Round], wall_ms: float) -> float:
     """The milliseconds that the newest call of `step`, which took `wall_ms` in these rounds, takes with plain decoding. It is
     decoded again for that; the prefill and what is around the rounds count as they were. Raises NoRace and Stopped."""
     call = toolbox.calls.get(step)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from agent.assemble import LoadedModel
 from agent.calibration import Vector, Verifier
-from agent.context import OTHER_PLANS, AgentOptions, Toolbox
+from agent.context import OTHER_PLANS, AgentContext, AgentOptions
 from agent.nodes.assess import SURER, Reading, query_summaries
 from eval.accuracy.predict import AgentPredict, Watching, answered
 from eval.accuracy.record import RecordLog, known_fields
@@ -107,7 +107,7 @@ def collect(
     scorer = Scorer(SPIDER, "sqlite", None, timeout_s, 0)
     done, seen = {pool.id for pool in log.records}, dict[str, list[Seen]]()
 
-    def watch(example: Example, toolbox: Toolbox, readings: Sequence[Reading]) -> None:
+    def watch(example: Example, toolbox: AgentContext, readings: Sequence[Reading]) -> None:
         summaries = query_summaries([one.state for one in readings], toolbox, tap)
         seen[example.id] = list(zip(readings, summaries, strict=True))
 

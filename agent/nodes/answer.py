@@ -7,7 +7,7 @@ from typing import Any, Literal
 from langgraph.types import Command
 
 from agent.candidates import Tools, begin, check_sql, may_try_again, preview_of, recorded, since, values_of
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.nodes.link import without_unmeant
 from agent.observe.audit import run_sql
 from agent.observe.step_record import tool_step
@@ -73,7 +73,7 @@ def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]
     return Command(update=update, goto="refine" if again else "doubt")
 
 
-def _to_run(state: State, toolbox: Toolbox) -> str:
+def _to_run(state: State, toolbox: AgentContext) -> str:
     """The candidate in the database's dialect. What is not the model's text, such as a stored example, is in it already."""
     sql = state["candidate"]
     return translated(toolbox, sql) if sql in state["log_probs"] else sql
@@ -98,14 +98,14 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
     return {"answer": text, "turns": turns} | recorded(state, runtime, step)
 
 
-def in_words(state: State, toolbox: Toolbox) -> str:
+def in_words(state: State, toolbox: AgentContext) -> str:
     """The sentence that answers; the number of rows where there is none."""
     rows = len(toolbox.result.rows) if toolbox.result else 0
     writing = partial(sentence, state, toolbox.shown, toolbox.database.dialect)
     return toolbox.optional("sentence", writing, f"{rows:,} row{'s' * (rows != 1)}.")
 
 
-def _shown(toolbox: Toolbox, sql: str) -> Shown | None:
+def _shown(toolbox: AgentContext, sql: str) -> Shown | None:
     """What people are shown of the result; further queries for it only where the first was quick."""
     result = toolbox.result
     if result is None:

@@ -33,7 +33,7 @@ from sqlglot import exp
 from agent.ask_model import Reply, ask_model, call_of, messages_of
 from agent.calibration import Calibration, Vector, Verifier, summary
 from agent.candidates import Tools, begin, candidates_of, preview_of, recorded, since, slots, written
-from agent.context import OTHER_PLANS, Toolbox
+from agent.context import OTHER_PLANS, AgentContext
 from agent.observe.step_record import Step, tool_step
 from agent.outcomes import Candidate, drawn_plans, fingerprint, translated
 from agent.prompts.slots import Slots
@@ -116,7 +116,7 @@ def _links(state: State) -> list[Link]:
     return [Link(**each) for each in state["links"]]
 
 
-def query_summaries(states: Sequence[State], toolbox: Toolbox, tap: int) -> list[Vector]:
+def query_summaries(states: Sequence[State], toolbox: AgentContext, tap: int) -> list[Vector]:
     """The summary of the plan and the SQL that the model wrote, for each of some readings of one question: one forward for all
     of them, which reads them behind the prompt of the plan."""
     model = cast("FastChatModel", toolbox.model)
@@ -186,7 +186,7 @@ LEAST = -0.92  # natural logarithm of 0.4
 MOST_TABLES = 9  # of a schema: behind ten tables the mean named tables that no single order leads to
 
 
-def is_doubtful(toolbox: Toolbox, slots: Slots, reply: Reply) -> bool:
+def is_doubtful(toolbox: AgentContext, slots: Slots, reply: Reply) -> bool:
     """Whether a token that no grammar forced has a probability below 0.4. Only a local model's probabilities are known,
     and for a large schema there is no remedy.
     """
@@ -195,7 +195,7 @@ def is_doubtful(toolbox: Toolbox, slots: Slots, reply: Reply) -> bool:
     return may and isinstance(toolbox.model, FastChatModel) and min(reply.log_probs[0], default=0.0) < LEAST
 
 
-def rewritten(toolbox: Toolbox, slots: Slots) -> Reply:
+def rewritten(toolbox: AgentContext, slots: Slots) -> Reply:
     """The plan as the model writes it behind several orders of the schema."""
     reply = ask_model(toolbox, "plan", slots, orders=toolbox.options.orders)
     return replace(reply, step=replace(reply.step, detail=f"behind {toolbox.options.orders} orders of the schema"))
@@ -204,7 +204,7 @@ def rewritten(toolbox: Toolbox, slots: Slots) -> Reply:
 TEMPERATURE = 1.0  # of the samples that are drawn instead where no grammar tells what else a plan may say
 
 
-def other_plans(state: State, toolbox: Toolbox) -> tuple[list[DrawnPlan], list[Step]]:
+def other_plans(state: State, toolbox: AgentContext) -> tuple[list[DrawnPlan], list[Step]]:
     """The plans, of which some may be the state's own, and what they cost. `drawn`: how many texts gave the plan."""
     replies = _left(state, toolbox) or [_sampled(state, toolbox)]
     texts = [toolbox.profile.read_plan(text) for reply in replies for text in reply.texts]
@@ -212,7 +212,7 @@ def other_plans(state: State, toolbox: Toolbox) -> tuple[list[DrawnPlan], list[S
     return drawn_plans(texts, likelihoods, state["reading"]), [reply.step for reply in replies]
 
 
-def _left(state: State, toolbox: Toolbox) -> list[Reply]:
+def _left(state: State, toolbox: AgentContext) -> list[Reply]:
     """The model's own plan behind one order of the schema, and those that leave it; nothing without a grammar."""
     model, prompt = toolbox.model, slots(State(**{**state, "plan": ""}), toolbox)
     if not isinstance(model, FastChatModel):
@@ -227,11 +227,11 @@ def _left(state: State, toolbox: Toolbox) -> list[Reply]:
     return [own, ask_model(toolbox, "plan", prompt, beginnings=ways, aside=True)] if ways else [own]
 
 
-def _count(toolbox: Toolbox) -> int:
+def _count(toolbox: AgentContext) -> int:
     return toolbox.watch.plans if toolbox.watch else OTHER_PLANS
 
 
-def _sampled(state: State, toolbox: Toolbox) -> Reply:
+def _sampled(state: State, toolbox: AgentContext) -> Reply:
     prompt = slots(State(**{**state, "plan": ""}), toolbox)
     return ask_model(toolbox, "plan", prompt, samples=_count(toolbox), temperature=TEMPERATURE, attempt=1)
 
@@ -291,7 +291,7 @@ def _second_look(state: State, judgement: Judgement, runtime: Tools) -> dict[str
     return _best(compared, toolbox) | recorded(state, runtime, *steps, *comparing)
 
 
-def _is_doubtful(judgement: Judgement, toolbox: Toolbox) -> bool:
+def _is_doubtful(judgement: Judgement, toolbox: AgentContext) -> bool:
     """Whether other readings are looked for."""
     confidence, verifier = judgement["confidence"], toolbox.verifier
     if toolbox.watch:
@@ -300,7 +300,7 @@ def _is_doubtful(judgement: Judgement, toolbox: Toolbox) -> bool:
     return toolbox.options.second_look and (low or judgement["probably_wrong"])
 
 
-def _compared(readings: Sequence[Reading], toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
+def _compared(readings: Sequence[Reading], toolbox: AgentContext) -> tuple[list[Reading], list[Step]]:
     """The readings with their worth, by the verifier or, without one, by the confidence; and the step that found it out."""
     verifier = toolbox.verifier
     if verifier is None:
@@ -312,14 +312,14 @@ def _compared(readings: Sequence[Reading], toolbox: Toolbox) -> tuple[list[Readi
     return made, [tool_step("verify", since(start), f"{len(readings)} reading" + "s" * (len(readings) > 1))]
 
 
-def _judged_by(worth: float, reading: Reading, verifier: Verifier, toolbox: Toolbox) -> Reading:
+def _judged_by(worth: float, reading: Reading, verifier: Verifier, toolbox: AgentContext) -> Reading:
     """The reading with its worth and, where it is known how often readings of that worth are right, a confidence by it."""
     calibration, schema = verifier.calibration, toolbox.database.schema()
     judgement = judge(reading.state, schema, calibration, {"worth": worth}) if calibration else reading.judgement
     return replace(reading, worth=worth, judgement=judgement)
 
 
-def _best(readings: Sequence[Reading], toolbox: Toolbox) -> dict[str, Any]:
+def _best(readings: Sequence[Reading], toolbox: AgentContext) -> dict[str, Any]:
     """The update that makes the best of the readings the answer, and offers others. The first is the present answer."""
     own, ranked = readings[0], sorted(readings, key=lambda one: -one.worth)
     margin = toolbox.verifier.margin if toolbox.verifier else SURER
@@ -334,7 +334,7 @@ def _best(readings: Sequence[Reading], toolbox: Toolbox) -> dict[str, Any]:
     return {name: best.state[name] for name in names} | {"judgement": judgement}  # type: ignore[literal-required]
 
 
-def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
+def _readings(state: State, judgement: Judgement, toolbox: AgentContext) -> tuple[list[Reading], list[Step]]:
     """The present answer, then readings from other plans, each with other rows; and what that cost."""
     calls = dict(toolbox.calls)  # what the page shows and races stays the answer's own
     try:
@@ -343,7 +343,7 @@ def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[lis
         toolbox.calls.update(calls)
 
 
-def _new_readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
+def _new_readings(state: State, judgement: Judgement, toolbox: AgentContext) -> tuple[list[Reading], list[Step]]:
     drawn, steps = other_plans(state, toolbox)
     own_votes = sum(plan["drawn"] for plan in drawn if plan["text"] == state["plan"])
     own = Reading(state, cast("Result", toolbox.result), judgement, own_votes)
@@ -362,7 +362,7 @@ def _new_readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple
     return list(readings.values()), steps
 
 
-def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: Toolbox) -> Reading:
+def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: AgentContext) -> Reading:
     """The candidate as if it were the answer. `written_sql`: as the model wrote it, before repair."""
     result, sql = cast("Result", candidate.outcome), candidate.sql
     attempt = Attempt(sql=sql, repaired=sql != translated(toolbox, written_sql), error=None, row_count=len(result.rows))

@@ -9,7 +9,7 @@ from langgraph.types import Command
 
 from agent.ask_model import ask_model
 from agent.candidates import Tools, begin, candidates_of, recorded, since, slots, values_of
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.follow_ups import Relation, relation_of, resolve, without_reset
 from agent.observe.step_record import tool_step
 from agent.outcomes import drawn_plans, elect, same_sql
@@ -126,5 +126,5 @@ def vary(state: State, runtime: Tools) -> Command[Literal["execute", "answer"]]:
     return Command(update={"attempts": attempts} | recorded(state, runtime, *steps), goto="answer")
 
 
-def _is_refused(sql: str, state: State, toolbox: Toolbox) -> bool:
+def _is_refused(sql: str, state: State, toolbox: AgentContext) -> bool:
     return any(same_sql(sql, refused, toolbox.database.dialect) for refused in state["refused"])

@@ -8,7 +8,7 @@ from langgraph.types import Command
 from sqlglot import exp
 
 from agent.candidates import Tools, begin, recorded, since, values_of
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.events import Unclear
 from agent.observe.step_record import tool_step
 from agent.presentation.sentence import asked_back, meanings_in_words
@@ -54,7 +54,7 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
     return Command(update=update | recorded(state, runtime, step), goto=goto)
 
 
-def _told(state: State, toolbox: Toolbox, links: Sequence[Link], values: Sequence[ValueMatch]) -> str | None:
+def _told(state: State, toolbox: AgentContext, links: Sequence[Link], values: Sequence[ValueMatch]) -> str | None:
     """What people are told where a question that stands by itself is about nothing in the data; None where it may be."""
     options, question = toolbox.options, asked(state)
     alone = not state.get("turns") or state["readings"] == ["standalone"]
@@ -80,7 +80,7 @@ def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]
     return Command(update=update | {"unclear": options, "answer": asked_back(meanings)}, goto="__end__")
 
 
-def without_unmeant(state: State, toolbox: Toolbox, sql: str) -> dict[str, Any]:
+def without_unmeant(state: State, toolbox: AgentContext, sql: str) -> dict[str, Any]:
     """The update of the state without values that the question hardly means, if the SQL after the model's plan compares with
     one of them; nothing otherwise."""
     values, schema, question = values_of(state), toolbox.database.schema(), asked(state)

@@ -8,7 +8,7 @@ from langgraph.types import Command
 
 from agent.ask_model import Reply, ask_model
 from agent.candidates import Tools, begin, check_sql, may_try_again, recorded, since, slots, values_of, written
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.nodes.assess import is_doubtful, rewritten
 from agent.observe.events import Wrote
 from agent.observe.step_record import tool_step
@@ -40,7 +40,7 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     return Command(update={"plan": plans[0]["text"], "plans": plans} | update, goto="generate")
 
 
-def _first(state: State, toolbox: Toolbox, reply: Reply) -> dict[str, Any]:
+def _first(state: State, toolbox: AgentContext, reply: Reply) -> dict[str, Any]:
     """The update of the state that keeps the first plan of each reading and its log-probabilities."""
     plans = [toolbox.profile.read_plan(text) for text in reply.texts]
     known = dict(zip(plans, map(list, reply.log_probs), strict=True))

@@ -27,14 +27,14 @@ from app.shared.databases import log_path
 from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, DatabaseOptions, Query, spread
 
 if TYPE_CHECKING:
-    from agent.context import Toolbox
+    from agent.context import AgentContext
     from agent.observe.audit import AuditLog, Entry, Wanted
     from tools.databases.database import Database
     from tools.result import Result
     from tools.schema import Table
 
 
-def export_answer(toolbox: "Toolbox", path: Path) -> str:
+def export_answer(toolbox: "AgentContext", path: Path) -> str:
     """Write what is shown of the last result; returns what to tell. Raises ExportError."""
     if toolbox.result is None or toolbox.shown is None:
         return "there is no answer to write"

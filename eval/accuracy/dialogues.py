@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.assemble import LoadedModel
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
 from agent.readings import entity_of
 from decoding.checkpoints.cache_folder import cache_root
@@ -33,7 +33,7 @@ class DialogueChat:
     """The conversation of one dialogue. Callers must pass all turns in order, by their number from 1, so that a question's
     number in the conversation is that of its turn."""
 
-    def __init__(self, dialogue: Dialogue, toolbox: Toolbox) -> None:
+    def __init__(self, dialogue: Dialogue, toolbox: AgentContext) -> None:
         self._dialogue, self._options = dialogue, toolbox.options
         self._conversation = Conversation(toolbox)
 

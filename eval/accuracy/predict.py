@@ -24,7 +24,7 @@ from threading import Event, Lock
 from typing import Any, Literal
 
 from agent.assemble import LoadedModel
-from agent.context import AgentOptions, ReadingWatch, Toolbox
+from agent.context import AgentContext, AgentOptions, ReadingWatch
 from agent.conversation import Answer, Conversation
 from agent.nodes.assess import Reading
 from decoding.engine.sampler import Sampler
@@ -122,11 +122,11 @@ FirstTurn = Literal["own", "gold"]
 class Watching:
     """Gets each example's toolbox and readings; below, plans: as `ReadingWatch` has them."""
 
-    tell: Callable[[Example, Toolbox, Sequence[Reading]], None]
+    tell: Callable[[Example, AgentContext, Sequence[Reading]], None]
     below: float
     plans: int
 
-    def of(self, example: Example, toolbox: Toolbox) -> ReadingWatch:
+    def of(self, example: Example, toolbox: AgentContext) -> ReadingWatch:
         return ReadingWatch(partial(self.tell, example, toolbox), self.below, self.plans)
 
 

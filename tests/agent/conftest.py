@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.language_models import FakeListChatModel
 
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
 from agent.prompts.compact import Compact
 from agent.prompts.profiles import load_profile
@@ -47,7 +47,7 @@ def talk(database: Database) -> Talk:
 
     def make(*lines: str, profile: str = "compact", **options: Any) -> Conversation:
         model = ScriptedModel(responses=list(lines))
-        return Conversation(Toolbox(database, model, load_profile(profile), AgentOptions(**options)))
+        return Conversation(AgentContext(database, model, load_profile(profile), AgentOptions(**options)))
 
     return make
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.assemble import LoadedModel
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.prompts.profiles import load_profile
 from app.cli import app
 from app.shared import exit_codes
@@ -44,7 +44,7 @@ def script(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
         model = ScriptedModel(responses=list(lines))
 
         def toolbox(self: LoadedModel, database, options, limits):  # type: ignore[no-untyped-def]
-            return Toolbox(database, model, load_profile("compact"), options, limits)
+            return AgentContext(database, model, load_profile("compact"), options, limits)
 
         monkeypatch.setattr(LoadedModel, "toolbox", toolbox)
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from agent.assemble import LoadedModel
 from agent.assistant import Assistant
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.graph import build_graph
 from agent.observe.events import Finished, Noted, Started
 from agent.observe.node_table import NODES, step_title
@@ -162,7 +162,7 @@ def test_the_kind_is_asked_in_sql(lake: Path) -> None:
 def test_the_kind_answers_questions(lake: Path, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ScriptedModel(responses=["plan", "SELECT count(*) AS visits FROM visits"])
     monkeypatch.setattr(
-        LoadedModel, "toolbox", lambda self, database, *rest: Toolbox(database, model, load_profile("compact"), *rest)
+        LoadedModel, "toolbox", lambda self, database, *rest: AgentContext(database, model, load_profile("compact"), *rest)
     )
     answer = json.loads(run("ask", "How many visits?", "--db", lake, "--model", tiny, "--json"))
     assert (answer["rows"], answer["dialect"]) == ([[3]], "duckdb")

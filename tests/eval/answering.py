@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk
 
 from agent.assemble import LoadedModel, ModelChoice
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.prompts.profiles import load_profile
 from tools.databases.database import Database
 from tools.result import Limits
@@ -48,13 +48,13 @@ class AnsweringModel(LoadedModel):
         for name, value in (("answers", answers), ("prompts", []), ("seeds", [])):
             object.__setattr__(self, name, value)
 
-    def toolbox(self, database: Database, options: AgentOptions | None = None, limits: Limits | None = None) -> Toolbox:
+    def toolbox(self, database: Database, options: AgentOptions | None = None, limits: Limits | None = None) -> AgentContext:
         def heard(prompt: str) -> None:
             self.prompts.append(prompt)
             self.seeds.append(toolbox.options.seed)
 
         model = Answering(answers=self.answers, heard=heard)
-        toolbox = Toolbox(database, model, load_profile("compact"), options or AgentOptions(), limits or Limits())
+        toolbox = AgentContext(database, model, load_profile("compact"), options or AgentOptions(), limits or Limits())
         return toolbox
 
     def histories(self) -> list[str]:

@@ -21,7 +21,7 @@ import psutil
 
 from agent.archive import Archive
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.audit import AuditLog
 from agent.prompts.compact import Compact
 from agent.prompts.profiles import ModelStep
@@ -90,7 +90,7 @@ class Curt(Compact):
 class Curtly(Brief):
     """Each question is tried once, in a few words."""
 
-    def toolbox(self, settings: Settings, database: Database) -> Toolbox:
+    def toolbox(self, settings: Settings, database: Database) -> AgentContext:
         made = super().toolbox(settings, database)
         made.profile = Curt()
         return made

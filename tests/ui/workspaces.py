@@ -12,7 +12,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 
 from agent.archive import Archive
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.prompts.profiles import load_profile
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
@@ -66,8 +66,8 @@ class ScriptedLoaded:
     def with_choice(self, choice: ModelChoice) -> "ScriptedLoaded":
         return self
 
-    def toolbox(self, database: Database, options: AgentOptions, limits: Limits) -> Toolbox:
-        return Toolbox(database, self._model, load_profile("compact"), options, limits)
+    def toolbox(self, database: Database, options: AgentOptions, limits: Limits) -> AgentContext:
+        return AgentContext(database, self._model, load_profile("compact"), options, limits)
 
 
 def music(folder: Path) -> Callable[[], Database]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.audit import Trail, run_sql
 from agent.observe.events import (
     Answered,
@@ -210,7 +210,7 @@ def every_row(trail: Trail | None, database: Database, sql: str, limits: Limits,
     return shown_as_result(present(outcome, sql, database.schema(), run), outcome) if as_answered else outcome
 
 
-def measured(toolbox: Toolbox, turns: Sequence[TurnView]) -> Iterator[Measured]:
+def measured(toolbox: AgentContext, turns: Sequence[TurnView]) -> Iterator[Measured]:
     """Time the newest turn's estimated steps with plain decoding. Raises NoRace and Stopped."""
     last = len(turns) - 1
     for place in turns[last].estimated:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from agent.archive import Archive, ArchiveFull
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.events import Asked, Event, EventError, Failed, Judged, Measured, Ran, from_json, to_json
 from decoding.engine.method import LookupCorpus
 from tools.result import OpenError
@@ -93,7 +93,7 @@ class KeptConversation:
         self.run: Running | None = None
         self.whole_rows: dict[int, Cells] = {}
         self.recall = LookupCorpus()
-        self.toolbox: Toolbox | None = None
+        self.toolbox: AgentContext | None = None
         self._storing = threading.Lock()
 
     def later(self, event: Event) -> None:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agent.context import StopSignal, Toolbox
+from agent.context import AgentContext, StopSignal
 from agent.conversation import Conversation, Retry, records
 from agent.follow_ups import without_reset
 from agent.observe.audit import Trail
@@ -173,7 +173,7 @@ class Run:
         if toolbox.result is not None:
             self.kept.whole_rows = {len(self._before): (toolbox.shown or toolbox.result).rows}
 
-    def _toolbox(self, retry: "Retry | None") -> Toolbox:
+    def _toolbox(self, retry: "Retry | None") -> AgentContext:
         grounds, settings = self.grounds, self.grounds.settings
         settings = replace(settings, clarify=settings.clarify and self._question.ask_back and retry is None)
         if retry and retry.sampled:

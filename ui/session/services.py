@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from agent.archive import Archive
 from agent.assemble import DEFAULT_DECODER, ModelChoice
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
 from decoding.engine.method import UnknownMethod
@@ -227,7 +227,7 @@ class Services(Protocol):
         """What a session begins with."""
         ...
 
-    def toolbox(self, settings: Settings, database: Database) -> Toolbox:
+    def toolbox(self, settings: Settings, database: Database) -> AgentContext:
         """What a question is answered with. Raises ModelError, UnknownMethod, ValueError."""
         ...
 

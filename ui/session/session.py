@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.audit import Trail
 from agent.observe.events import Event, Judged, Ran
 from agent.race import Lane, NoRace, race
@@ -146,7 +146,7 @@ class Session:
             run.join(PATIENCE_S)
 
     @contextmanager
-    def _decoding_again(self, toolbox: Toolbox) -> Iterator[None]:
+    def _decoding_again(self, toolbox: AgentContext) -> Iterator[None]:
         """The newest answer's steps are decoded again: not while a question is answered, and not for ever. Raises Busy,
         OtherData."""
         check_open(self.wants)

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.archive import Archive
 from agent.assemble import LoadedModel, ModelChoice
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
 from decoding.errors import ModelError
@@ -75,7 +75,7 @@ class Workspace:
             temperature=self.choice.temperature,
         )
 
-    def toolbox(self, settings: Settings, database: Database) -> Toolbox:
+    def toolbox(self, settings: Settings, database: Database) -> AgentContext:
         """What a question is answered with. Raises ModelError, UnknownMethod, ValueError."""
         choice = settings.choice(self.choice)
         limits = settings.limits()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.calibration import Calibration
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Answer, Conversation, Retry
 from agent.observe.audit import AuditLog, Trail, Wanted
 from agent.observe.events import Answered, Asked, Event
@@ -116,7 +116,7 @@ def test_an_optional_step_that_fails_leaves_the_rows(
     monkeypatch.setattr(step.raises, _fails)
     monkeypatch.setattr(f"{_WRITE}.is_doubtful", lambda *_: name == "rewrite")
     opened = open_database(singers) if name == "translate" else database
-    toolbox = Toolbox(
+    toolbox = AgentContext(
         opened, ScriptedModel(responses=list(step.lines)), load_profile("compact"), AgentOptions(**step.options)
     )
     toolbox.calibration = DOUBTS_ALL
@@ -168,7 +168,7 @@ def test_rows_outlast_the_deadline_of_a_second_look(talk: Talk, monkeypatch: pyt
     conversation = talk(PLAN, COUNT, second_look=True, deadline_s=0.3)
     conversation.toolbox.calibration = DOUBTS_ALL
 
-    def slow(state: object, toolbox: Toolbox) -> Any:
+    def slow(state: object, toolbox: AgentContext) -> Any:
         while True:
             toolbox.stop.check()
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
 from agent.prompts.profiles import PROFILES, load_profile
 from agent.prompts.slots import Slots, Try, one_line
@@ -123,7 +123,7 @@ def test_a_planted_database_does_not_talk_to_the_model(tmp_path: Path) -> None:
         connection.commit()
     model = Listener(responses=["plan", "SELECT nme FROM singer", 'SELECT "Ada\nsql: x" FROM singer', "SELECT 1"])
     with closing(open_database(tmp_path / "evil.sqlite")) as database:
-        toolbox = Toolbox(database, model, load_profile("compact"), AgentOptions(max_attempts=3, repair=False))
+        toolbox = AgentContext(database, model, load_profile("compact"), AgentOptions(max_attempts=3, repair=False))
         Conversation(toolbox).ask("Which singer is Ada?")
     assert len(model.heard) >= 3
     for prompt in model.heard:

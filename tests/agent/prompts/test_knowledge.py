@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.archive import Archive, learn
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.events import Answered, Asked, Event, Judged
 from agent.prompts.knowledge import Knowledge, KnowledgeError, read_knowledge
 from tests.agent.conftest import Talk
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _prompt(toolbox: Toolbox) -> str:
+def _prompt(toolbox: AgentContext) -> str:
     return str(toolbox.calls["plan"].messages[0].text)
 
 

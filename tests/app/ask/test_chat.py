@@ -12,7 +12,7 @@ import pytest
 
 from agent.assemble import LoadedModel
 from agent.calibration import Calibration
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.nodes import assess as other_plans
 from app.ask import ask
 from app.shared import exit_codes
@@ -167,7 +167,7 @@ def test_a_doubtful_answer_is_headed_and_another_reading_can_be_taken(  # type: 
     script("plan", COUNT, "plan", "p", "p", "p", other)
     make = LoadedModel.toolbox
 
-    def doubting(*given: Any) -> Toolbox:
+    def doubting(*given: Any) -> AgentContext:
         toolbox = make(*given)
         toolbox.calibration = DOUBTS_ALL
         return toolbox

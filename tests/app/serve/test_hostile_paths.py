@@ -16,7 +16,7 @@ from mcp import Client
 from agent.archive import Archive
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
 from agent.prompts.compact import Compact
 from app.serve.mcp import server_of
@@ -96,7 +96,7 @@ def possessed(place: Place, profile: Compact) -> list[str]:
     options = AgentOptions(max_attempts=1, values=False, hints=False)
     with closing(place.opened()) as database:
         model = Possessed(sql="")
-        conversation = Conversation(Toolbox(database, model, profile, options, place.limits))
+        conversation = Conversation(AgentContext(database, model, profile, options, place.limits))
 
         def run(sql: str) -> tuple[bool, str]:
             if "\ud800" in sql:

@@ -11,7 +11,7 @@ import pytest
 
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.prompts.profiles import load_profile
 from app.serve.mcp import server_of
 from app.serve.serve import app_of
@@ -42,8 +42,8 @@ class Scripted:
     def __init__(self, *queries: str) -> None:
         self._said = [line for sql in queries for line in ("plan", sql)]
 
-    def toolbox(self, database: Database, options: Any, limits: Any) -> Toolbox:
-        return Toolbox(database, ScriptedModel(responses=self._said), load_profile("compact"), options, limits)
+    def toolbox(self, database: Database, options: Any, limits: Any) -> AgentContext:
+        return AgentContext(database, ScriptedModel(responses=self._said), load_profile("compact"), options, limits)
 
 
 @pytest.fixture

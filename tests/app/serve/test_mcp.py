@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 import sqlagent
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.prompts.profiles import load_profile
 from app.serve.mcp import http_app, server_of
 from tests.agent.conftest import ScriptedModel
@@ -27,8 +27,8 @@ COUNT = "SELECT COUNT(*) FROM singer"
 class Scripted:
     """In place of a loaded model: an agent that counts the singers."""
 
-    def toolbox(self, database: Database, options: Any, limits: Any) -> Toolbox:
-        return Toolbox(database, ScriptedModel(responses=["plan", COUNT]), load_profile("compact"), options, limits)
+    def toolbox(self, database: Database, options: Any, limits: Any) -> AgentContext:
+        return AgentContext(database, ScriptedModel(responses=["plan", COUNT]), load_profile("compact"), options, limits)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.prompts.profiles import load_profile
 from app.serve.listening import behind_doors
 from app.serve.questions import LONGEST_QUESTION, question_route
@@ -29,9 +29,9 @@ COUNT = "SELECT COUNT(*) FROM singer"
 class Scripted:
     """In place of a loaded model: every conversation counts the singers, then those from France."""
 
-    def toolbox(self, database: Database, options: Any, limits: Any) -> Toolbox:
+    def toolbox(self, database: Database, options: Any, limits: Any) -> AgentContext:
         lines = ["plan", COUNT, "plan", f"{COUNT} WHERE country = 'France'"]
-        return Toolbox(database, ScriptedModel(responses=lines), load_profile("compact"), options, limits)
+        return AgentContext(database, ScriptedModel(responses=lines), load_profile("compact"), options, limits)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agent.calibration import Vector
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.state import State
 from eval.datasets.official import Example
 from eval.datasets.sources import HELD_BACK, WITHOUT_ROWS
@@ -23,7 +23,7 @@ def test_readings_are_judged_and_a_run_is_continued(
 ) -> None:
     """Guards against verdicts of other readings, and against asking twice."""
 
-    def query_summaries(states: Sequence[State], toolbox: Toolbox, tap: int) -> list[Vector]:
+    def query_summaries(states: Sequence[State], toolbox: AgentContext, tap: int) -> list[Vector]:
         return [np.array([len(state["sql"]), tap], np.float32) for state in states]
 
     monkeypatch.setattr(candidates, "query_summaries", query_summaries)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.assemble import LoadedModel, ModelChoice
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.prompts.profiles import load_profile
 from eval.accuracy.predict import AgentPredict
 from eval.accuracy.run import Scorer, fingerprint
@@ -73,7 +73,7 @@ class _Scripted(LoadedModel):
     model: ScriptedModel
 
     def toolbox(self, database, options=None, limits=None):  # type: ignore[no-untyped-def]
-        return Toolbox(database, type(self).model, load_profile("compact"), options, limits)
+        return AgentContext(database, type(self).model, load_profile("compact"), options, limits)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import BaseMessage
 
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
 from eval.datasets.gold_databases import TrainingDatabase, open_training
 from eval.datasets.sources import load_questions
@@ -50,7 +50,7 @@ def _asked(setting: Setting, item: Item, lines: Sequence[str]) -> list[str]:
     """What a conversation asks its model, which says `lines`, about the item's last question."""
     model = Listener(responses=list(lines))
     options = AgentOptions(constrain=False, max_attempts=3)
-    talk = Conversation(Toolbox(setting.bare, model, OwnDialect(), options))
+    talk = Conversation(AgentContext(setting.bare, model, OwnDialect(), options))
     talk.ask(item.text, item.evidence)
     return model.asked
 
@@ -96,7 +96,7 @@ def test_a_follow_up_is_asked_as_the_second_turn(spider: Path, tmp_path: Path) -
         one, two = (list(pairs(i, setting, Manner(refine=0.0), Random(0))) for i in (first, item))
         model = Listener(responses=[placed.pair.answer.strip() for placed in [*one, *two]])
         options = AgentOptions(constrain=False, adapt=False)  # as the model alone has to answer it
-        talk = Conversation(Toolbox(setting.bare, model, OwnDialect(), options))
+        talk = Conversation(AgentContext(setting.bare, model, OwnDialect(), options))
         for text in (question, item.text):
             talk.ask(text)
         assert model.asked == [placed.prefix + placed.pair.prompt for placed in [*one, *two]]

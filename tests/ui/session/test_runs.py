@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.context import Toolbox
+from agent.context import AgentContext
 from agent.observe.events import Failed
 from tests.ui.session.conftest import COUNT, PER_COUNTRY, SCRIPT, ask, rows
 from tests.ui.workspaces import bring, scripted_workspace
@@ -133,7 +133,7 @@ def test_stopping_one_run_leaves_the_query_of_another_alone(workspace: Workspace
 def test_whatever_goes_wrong_is_a_failed_turn(ada: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """An AttributeError of a library once left the turn without an end, and "Error" over the chat."""
 
-    def broken(*given: Any) -> Toolbox:
+    def broken(*given: Any) -> AgentContext:
         raise AttributeError("'Column' object has no attribute 'x'")
 
     with monkeypatch.context() as patch:

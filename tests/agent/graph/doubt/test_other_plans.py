@@ -6,7 +6,7 @@ import pytest
 
 from agent.assemble import ModelChoice, load_model
 from agent.calibration import Calibration
-from agent.context import OTHER_PLANS, AgentOptions, ReadingWatch, Toolbox
+from agent.context import OTHER_PLANS, AgentContext, AgentOptions, ReadingWatch
 from agent.conversation import Conversation
 from agent.nodes import assess as doubt_node
 from agent.nodes.assess import other_plans
@@ -38,7 +38,7 @@ def asked(
     """The state of the answer when others are looked for, and the plans that were found."""
     seen: list[tuple[State, Found]] = []
 
-    def watched(state: State, toolbox: Toolbox) -> Found:
+    def watched(state: State, toolbox: AgentContext) -> Found:
         plans, steps = other_plans(state, toolbox)
         seen.append((state, ([*plans], [*steps])))
         return plans, steps

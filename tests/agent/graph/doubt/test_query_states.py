@@ -9,7 +9,7 @@ import pytest
 
 from agent.assemble import ModelChoice, load_model
 from agent.calibration import Vector
-from agent.context import ReadingWatch, Toolbox
+from agent.context import AgentContext, ReadingWatch
 from agent.conversation import Conversation
 from agent.nodes import assess as query_states
 from agent.nodes.assess import query_summaries
@@ -38,7 +38,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-def asked(database: Database) -> tuple[Toolbox, list[State]]:
+def asked(database: Database) -> tuple[AgentContext, list[State]]:
     """The shipped model after a question, and the readings that it had."""
     toolbox, seen = load_model(ModelChoice()).toolbox(database), list[State]()
     toolbox.watch = ReadingWatch(lambda readings: seen.extend(one.state for one in readings))
@@ -47,7 +47,7 @@ def asked(database: Database) -> tuple[Toolbox, list[State]]:
     return toolbox, seen
 
 
-def anew(toolbox: Toolbox) -> tuple[Toolbox, AnyTarget]:
+def anew(toolbox: AgentContext) -> tuple[AgentContext, AnyTarget]:
     """With the same model in a target that has an empty prefix cache."""
     model = cast("FastChatModel", toolbox.model)
     target = empty(model.decoder.target)
@@ -75,7 +75,7 @@ class Whole:
 
 @pytest.mark.parametrize("kind", [INT8, "fp32"])
 def test_summaries_are_those_of_whole_texts_and_no_prompt_is_read_twice(
-    asked: tuple[Toolbox, list[State]], database: Database, kind: str, monkeypatch: pytest.MonkeyPatch
+    asked: tuple[AgentContext, list[State]], database: Database, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In int8 to the bit. In fp32 a number may differ by 1e-3, which is rounding: they reach 213. Without the first row of
     its states a number of each summary changes by more than 0.05, and summaries of two readings differ by more than 5."""
@@ -94,14 +94,14 @@ def test_summaries_are_those_of_whole_texts_and_no_prompt_is_read_twice(
         assert fed == ([[len(whole.prompt) - 1]] if cached is None else []) + [whole.rows]
 
 
-def summaries_by(whole: Whole, states: Sequence[State], toolbox: Toolbox) -> Vector:
+def summaries_by(whole: Whole, states: Sequence[State], toolbox: AgentContext) -> Vector:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(query_states, "text_states", whole)
         return np.array(query_summaries(states, toolbox, TAP))
 
 
 def test_the_prompt_of_a_question_is_cached_when_its_readings_are_compared(
-    asked: tuple[Toolbox, list[State]], monkeypatch: pytest.MonkeyPatch
+    asked: tuple[AgentContext, list[State]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolbox, states = asked
     decoder = cast("FastChatModel", toolbox.model).decoder

@@ -10,7 +10,7 @@ import pytest
 
 from agent.calibration import VERIFIER_FILE as FILE
 from agent.calibration import Calibration, Vector, Verifier, Weight, forget_verifier, read_verifier, summary
-from agent.context import ReadingWatch, Toolbox
+from agent.context import AgentContext, ReadingWatch
 from agent.conversation import Conversation
 from agent.nodes import assess as doubt_node
 from agent.nodes import assess as other_plans
@@ -39,7 +39,7 @@ def worths(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The first number of each query's summary, by its SQL; to be filled by the test."""
     known: dict[str, float] = {}
 
-    def query_summaries(states: Sequence[State], toolbox: Toolbox, tap: int) -> list[Vector]:
+    def query_summaries(states: Sequence[State], toolbox: AgentContext, tap: int) -> list[Vector]:
         assert tap == 2
         return [np.array([known[state["sql"]], 9, 9], np.float32) for state in states]
 

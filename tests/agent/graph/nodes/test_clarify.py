@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation, records
 from agent.observe.events import Answered, Unclear, from_json, to_json
 from agent.prompts.profiles import load_profile
@@ -31,7 +31,7 @@ def music(tmp_path: Path) -> Iterator[Database]:
 
 def talk(database: Database, *lines: str, clarify: bool = True) -> Conversation:
     model = ScriptedModel(responses=list(lines))
-    return Conversation(Toolbox(database, model, load_profile("compact"), AgentOptions(clarify=clarify)))
+    return Conversation(AgentContext(database, model, load_profile("compact"), AgentOptions(clarify=clarify)))
 
 
 def test_an_unclear_question_is_asked_back_before_any_model_call(music: Database) -> None:

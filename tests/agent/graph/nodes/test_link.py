@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
 from agent.prompts.profiles import load_profile
 from tests.agent.conftest import ScriptedModel
@@ -33,7 +33,7 @@ def test_a_plain_word_of_the_schema_names_no_value(catalog: Database) -> None:
         (("meant",), [plan, wrong], 2),
     ):
         model = ScriptedModel(responses=lines)
-        toolbox = Toolbox(catalog, model, load_profile("compact"), AgentOptions(without_rules=without))
+        toolbox = AgentContext(catalog, model, load_profile("compact"), AgentOptions(without_rules=without))
         answer = Conversation(toolbox).ask(question)
         assert answer.sql == lines[-1]
         assert sum(step["name"] in ("plan", "generate") for step in answer.steps) == asked
@@ -43,7 +43,7 @@ def test_a_plain_word_of_the_schema_names_no_value(catalog: Database) -> None:
 def test_a_step_names_the_keys_that_settle_ties(catalog: Database) -> None:
     sql = "SELECT level FROM levels ORDER BY level_name LIMIT 1"
     conversation = Conversation(
-        Toolbox(catalog, ScriptedModel(responses=["plan", sql]), load_profile("compact"), AgentOptions())
+        AgentContext(catalog, ScriptedModel(responses=["plan", sql]), load_profile("compact"), AgentOptions())
     )
     answer = conversation.ask("Which level comes first?")
     assert answer.sql == sql

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import AgentOptions, Toolbox
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
 from agent.prompts.knowledge import Knowledge
 from agent.prompts.profiles import load_profile
@@ -26,13 +26,13 @@ def shops(tmp_path: Path) -> Iterator[Database]:
 
 def asking(
     database: Database, *lines: str, profile: str = "compact", **options: object
-) -> tuple[Conversation, Toolbox]:
+) -> tuple[Conversation, AgentContext]:
     model = ScriptedModel(responses=list(lines))
-    toolbox = Toolbox(database, model, load_profile(profile), AgentOptions(**options))  # type: ignore[arg-type]
+    toolbox = AgentContext(database, model, load_profile(profile), AgentOptions(**options))  # type: ignore[arg-type]
     return Conversation(toolbox), toolbox
 
 
-def prompt(toolbox: Toolbox, step: str) -> str:
+def prompt(toolbox: AgentContext, step: str) -> str:
     return "\n".join(message.text for message in toolbox.calls[step].messages)
 
 
