@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.grammar.facts import facts_of
-from agent.grammar.machine import MAX_DIGITS, Position, Reading, accepts_any_text, beginning, expected, feed
+from agent.grammar.machine import MAX_DIGITS, LexState, Position, accepts_any_text, beginning, expected, feed
 from agent.grammar.plan_rules import plan_catalog
 from agent.grammar.scope import Catalog, catalog_of
 from agent.grammar.words import OTHER, WordSet
@@ -54,9 +54,9 @@ class Node:
             node = node.children.setdefault(character, Node())
         node.ids.append(number)
 
-    def walk(self, start: Reading) -> Iterator[int]:
+    def walk(self, start: LexState) -> Iterator[int]:
         """Ids of all tokens whose characters the lexer accepts."""
-        work: list[tuple[Node, Reading]] = [(self, start)]
+        work: list[tuple[Node, LexState]] = [(self, start)]
         while work:
             node, reading = work.pop()
             wanted = expected(reading) if len(node.children) > 2 else None
@@ -224,7 +224,7 @@ _POSITIONS = 5_000  # remembered positions of one constraint; about ten kilobyte
 class State:
     """A reading, and the tokens that spell its lexeme so far; `ended` after a stop token or what else ends a text."""
 
-    reading: Reading
+    reading: LexState
     recent: tuple[int, ...] = ()
     ended: bool = False
 
@@ -259,7 +259,7 @@ class GrammarConstraint:
         """The state before the statement. Drops the cached positions once there are too many."""
         if self._position.ledger.positions > _POSITIONS:
             self._position = self._beginning()
-        return State(Reading(self._position))
+        return State(LexState(self._position))
 
     def _beginning(self) -> Position:
         if self._form is None:
@@ -313,7 +313,7 @@ class GrammarConstraint:
         count = len(state.recent)
         return tokens[count:] if tokens[:count] == state.recent and whole != written else ()
 
-    def _read(self, reading: Reading | None, token: int) -> Reading | None:
+    def _read(self, reading: LexState | None, token: int) -> LexState | None:
         """The reading after a token; None if it is not allowed."""
         text = self._vocabulary.texts[token]
         if not text:
@@ -324,7 +324,7 @@ class GrammarConstraint:
             reading = feed(reading, character)
         return reading
 
-    def _compute(self, reading: Reading | None) -> Mask:
+    def _compute(self, reading: LexState | None) -> Mask:
         mask = (
             union(_masks(self._vocabulary, reading), self._vocabulary.size)
             if reading
@@ -386,7 +386,7 @@ def plan_constraint(
     )
 
 
-def _masks(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
+def _masks(vocabulary: Vocabulary, reading: LexState) -> Iterator[Mask]:
     """Masks of the word tokens that may come next, or of all tokens that stay inside an open string."""
     if accepts_any_text(reading):
         yield vocabulary.without(reading.text[0])
@@ -413,7 +413,7 @@ def _beginning(vocabulary: Vocabulary, position: Position, spaced: bool) -> Iter
         yield vocabulary.digits(MAX_DIGITS, spaced)
 
 
-def _within(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
+def _within(vocabulary: Vocabulary, reading: LexState) -> Iterator[Mask]:
     """Masks of the tokens that continue the lexeme begun."""
     text = reading.text
     if reading.kind in ("word", "number", "quoted"):
@@ -426,13 +426,13 @@ def _within(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
         yield vocabulary.digits(MAX_DIGITS - len(text), False)
 
 
-def _mixed(vocabulary: Vocabulary, reading: Reading) -> Iterator[int]:
+def _mixed(vocabulary: Vocabulary, reading: LexState) -> Iterator[int]:
     """Ids of the mixed tokens that the lexer accepts."""
     trie = vocabulary.containing(reading.text[0]) if accepts_any_text(reading) else vocabulary.mixed
     return trie.walk(reading)
 
 
-def _only_word(reading: Reading) -> tuple[WordSet, str] | None:
+def _only_word(reading: LexState) -> tuple[WordSet, str] | None:
     """The one word that begins with what was read of it, and a set that has it; None where there are others."""
     position = reading.position
     words = [(words, word) for words in position.wordsets for word in words.beginning(reading.text)]
@@ -441,7 +441,7 @@ def _only_word(reading: Reading) -> tuple[WordSet, str] | None:
     return None if any(terminal.shaped(reading.text) for terminal, _ in position.frontier.fresh) else words[0]
 
 
-def _continued(reading: Reading, written: str, words: WordSet, word: str) -> str | None:
+def _continued(reading: LexState, written: str, words: WordSet, word: str) -> str | None:
     """`written` (which ends with the only word so far) and what must follow it; None unless that is certain."""
     spelled, count = words.words[word][1], len(reading.text)
     lead, begun = written[:-count], written[-count:]

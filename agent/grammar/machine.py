@@ -251,7 +251,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LexState:
     """A point between lexemes (kind "gap", `text` is the space) or within one (`text` is its characters so far).
 
     Kinds: gap, word, number, operator, quoted (a name or a known literal in quotes or, in SQLite, a string), string.
@@ -282,12 +282,12 @@ class Reading:
         return self.position.after(self.kind, self.text) if self.closed else None
 
 
-def feed(reading: Reading, character: str) -> Reading | None:
+def feed(reading: LexState, character: str) -> LexState | None:
     """The reading after one more character; None if that character is not allowed."""
     return _FEED[reading.kind](reading, character)
 
 
-def expected(reading: Reading) -> frozenset[str] | None:
+def expected(reading: LexState) -> frozenset[str] | None:
     """A superset of the characters that `feed` accepts; None if that is not known."""
     space = _SPACE_OR_LINE if reading.position.lines else _SPACE
     if reading.kind == "gap":
@@ -302,37 +302,37 @@ def expected(reading: Reading) -> frozenset[str] | None:
     return openings.union(operator[len(reading.text)] for operator in longer)
 
 
-def _gap(reading: Reading, character: str) -> Reading | None:
+def _gap(reading: LexState, character: str) -> LexState | None:
     if character == " ":
-        return Reading(reading.position, "gap", reading.text + " ") if reading.takes_space else None
+        return LexState(reading.position, "gap", reading.text + " ") if reading.takes_space else None
     return None if character == "\n" and "\n" in reading.text else _begin(reading.position, character)
 
 
-def _begin(position: Position, character: str) -> Reading | None:
+def _begin(position: Position, character: str) -> LexState | None:
     """Begin a lexeme with its first character."""
     if character == " " or (character == "\n" and position.lines):
-        return Reading(position, "gap", character)
+        return LexState(position, "gap", character)
     if character == "'" and position.frontier.strings:
-        return Reading(position, "string", "'")
+        return LexState(position, "string", "'")
     if character in _CLOSING:
-        return _quoted(Reading(position, "quoted", ""), character)
+        return _quoted(LexState(position, "quoted", ""), character)
     if not character.isascii():
         return None
     kind = "number" if character.isdigit() else "word" if character.isalpha() or character == "_" else "operator"
-    return _FEED[kind](Reading(position, kind, ""), character)
+    return _FEED[kind](LexState(position, kind, ""), character)
 
 
-def _then(reading: Reading, character: str) -> Reading | None:
+def _then(reading: LexState, character: str) -> LexState | None:
     """End the lexeme; `character` begins what comes next."""
     position = reading.settled()
     return None if position is None else _begin(position, character)
 
 
-def _word(reading: Reading, character: str) -> Reading | None:
+def _word(reading: LexState, character: str) -> LexState | None:
     if not (character.isalnum() or character == "_") or not character.isascii():
         return _then(reading, character) if len(reading.text) > 1 or character not in "'\"" else None
     text = reading.text + character
-    return Reading(reading.position, "word", text) if may_be_word(reading.position, text) else None
+    return LexState(reading.position, "word", text) if may_be_word(reading.position, text) else None
 
 
 def may_be_word(position: Position, text: str) -> bool:
@@ -345,48 +345,48 @@ def may_be_word(position: Position, text: str) -> bool:
     )
 
 
-def _number(reading: Reading, character: str) -> Reading | None:
+def _number(reading: LexState, character: str) -> LexState | None:
     text = reading.text + character
     if character.isdigit() or (character == "." and reading.text):
         generic = bool(reading.position.frontier.numbers) and _NUMBER.fullmatch(text) and len(text) <= MAX_DIGITS
         named = any(words.starts(text) for words in reading.position.wordsets)
-        return Reading(reading.position, "number", text) if generic or named else None
+        return LexState(reading.position, "number", text) if generic or named else None
     return None if character.isalpha() or character in "_." else _then(reading, character)
 
 
-def _operator(reading: Reading, character: str) -> Reading | None:
+def _operator(reading: LexState, character: str) -> LexState | None:
     text = reading.text + character
     if text in reading.position.operators:
-        return Reading(reading.position, "operator", text)
+        return LexState(reading.position, "operator", text)
     return None if not reading.text or text in _NEVER_JOINED else _then(reading, character)
 
 
-def _string(reading: Reading, character: str) -> Reading | None:
+def _string(reading: LexState, character: str) -> LexState | None:
     if reading.text == "''":
-        return Reading(reading.position, "string", "'") if character == "'" else _then(reading, character)
+        return LexState(reading.position, "string", "'") if character == "'" else _then(reading, character)
     if character < " ":
         return None
-    return Reading(reading.position, "string", "''") if character == "'" else reading
+    return LexState(reading.position, "string", "''") if character == "'" else reading
 
 
-def _quoted(reading: Reading, character: str) -> Reading | None:
+def _quoted(reading: LexState, character: str) -> LexState | None:
     """Continue a name in quotes; a text in double quotes may also be any string where strings are allowed."""
     text = reading.text + character
     if any(words.starts(text) for words in reading.position.wordsets):
-        return Reading(reading.position, "quoted", text)
+        return LexState(reading.position, "quoted", text)
     if reading.closed and character != _CLOSING[reading.text[0]]:
         return _then(reading, character)
     if text[0] != '"' or not _double_quoted_strings(reading.position) or character < " ":
         return None
-    return Reading(reading.position, "quoted", '"\0"' if character == '"' and not _opens(reading) else FREE)
+    return LexState(reading.position, "quoted", '"\0"' if character == '"' and not _opens(reading) else FREE)
 
 
-def _opens(reading: Reading) -> bool:
+def _opens(reading: LexState) -> bool:
     """Whether a double quote after `reading` opens a text, or reopens it as a doubled quote."""
     return reading.text == "" or reading.closed
 
 
-def accepts_any_text(reading: Reading) -> bool:
+def accepts_any_text(reading: LexState) -> bool:
     """Whether the lexeme is an open string, which may contain anything."""
     if reading.kind == "string":
         return reading.text == "'"
@@ -398,7 +398,7 @@ def _double_quoted_strings(position: Position) -> bool:
     return bool(position.frontier.strings) and position.dialect == "sqlite"
 
 
-_FEED: dict[str, Callable[[Reading, str], Reading | None]] = {
+_FEED: dict[str, Callable[[LexState, str], LexState | None]] = {
     "gap": _gap,
     "word": _word,
     "number": _number,

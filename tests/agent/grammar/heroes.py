@@ -1,6 +1,6 @@
 """A small schema of heroes, and whether the grammar over a schema takes a text."""
 
-from agent.grammar.machine import Reading, beginning, feed
+from agent.grammar.machine import LexState, beginning, feed
 from agent.grammar.scope import Catalog
 from tools.schema import Column, ForeignKey, Schema, Table
 
@@ -29,7 +29,7 @@ SCHEMA = Schema((HERO, PUBLISHER, POWER, HERO_POWER, NOTE), "sqlite")
 
 
 def accepted(text: str, catalog: Catalog) -> bool:
-    reading: Reading | None = Reading(beginning(catalog))
+    reading: LexState | None = LexState(beginning(catalog))
     for character in text.lower():
         reading = feed(reading, character) if reading else None
     end = reading.settled() if reading else None

@@ -7,7 +7,7 @@ import pytest
 
 from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.grammar.facts import facts_of
-from agent.grammar.machine import Position, Reading, beginning, feed
+from agent.grammar.machine import LexState, Position, beginning, feed
 from agent.grammar.plan_rules import plan_catalog
 from agent.grammar.scope import catalog_of
 from agent.grammar.words import lowered
@@ -32,7 +32,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def accepted(text: str, lines: bool = True) -> bool:
-    reading: Reading | None = Reading(beginning(catalog_of(SCHEMA, "sqlite"), lines))
+    reading: LexState | None = LexState(beginning(catalog_of(SCHEMA, "sqlite"), lines))
     for character in text.lower():
         reading = feed(reading, character) if reading else None
     end = reading.settled() if reading else None

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agent.grammar.constraint import GrammarConstraint, Mask, State, sql_constraint
-from agent.grammar.machine import Reading, beginning, feed
+from agent.grammar.machine import LexState, beginning, feed
 from agent.grammar.scope import catalog_of
 from agent.grammar.words import FUNCTIONS
 from agent.prompts.profile import Form
@@ -55,7 +55,7 @@ def engine() -> sqlite3.Connection:
 
 
 def accepted(sql: str, dialect: str = "sqlite", schema: Schema = SCHEMA) -> bool:
-    reading: Reading | None = Reading(beginning(catalog_of(schema, dialect)))
+    reading: LexState | None = LexState(beginning(catalog_of(schema, dialect)))
     for character in sql.lower():
         reading = feed(reading, character) if reading else None
     end = reading.settled() if reading else None

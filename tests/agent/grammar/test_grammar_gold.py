@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.grammar.constraint import sql_constraint
-from agent.grammar.machine import Position, Reading, beginning, feed
+from agent.grammar.machine import LexState, Position, beginning, feed
 from agent.grammar.scope import catalog_of
 from agent.grammar.words import lowered
 from decoding.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def accepted_until(start: Position, sql: str) -> int | None:
     """None where the statement is accepted; else the place of the first character that is not."""
-    reading = Reading(start, "gap", " ")
+    reading = LexState(start, "gap", " ")
     for place, character in enumerate(lowered(sql)):
         after = feed(reading, character)
         if after is None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agent.grammar.constraint import plan_constraint
-from agent.grammar.machine import Reading, beginning, feed
+from agent.grammar.machine import LexState, beginning, feed
 from agent.grammar.plan_rules import plan_catalog
 from agent.prompts.plan_format import parse_plan
 from decoding.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def accepted(text: str, schema: Schema = SCHEMA) -> bool:
-    reading: Reading | None = Reading(beginning(plan_catalog(schema)))
+    reading: LexState | None = LexState(beginning(plan_catalog(schema)))
     for character in text.lower():
         reading = feed(reading, character) if reading else None
     end = reading.settled() if reading else None
