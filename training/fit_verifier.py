@@ -18,7 +18,7 @@ import numpy.typing as npt
 from agent.assemble import LoadedModel
 from agent.calibration import Vector, Verifier
 from agent.context import OTHER_PLANS, AgentContext, AgentOptions
-from agent.nodes.assess import SURER, Reading, query_summaries
+from agent.nodes.assess import SURER, RankedReading, query_summaries
 from eval.accuracy.predict import AgentPredict, Watching, answered
 from eval.accuracy.record import RecordLog, known_fields
 from eval.accuracy.run import AccuracyBar, Scorer, fingerprint
@@ -30,7 +30,7 @@ from tools.result import Limits
 from training.fit_confidence import held_out, logistic, newton, threshold
 
 DIGITS = 4  # of a state that are kept
-Seen = tuple[Reading, Vector]
+Seen = tuple[RankedReading, Vector]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def collect(
     scorer = Scorer(SPIDER, "sqlite", None, timeout_s, 0)
     done, seen = {pool.id for pool in log.records}, dict[str, list[Seen]]()
 
-    def watch(example: Example, toolbox: AgentContext, readings: Sequence[Reading]) -> None:
+    def watch(example: Example, toolbox: AgentContext, readings: Sequence[RankedReading]) -> None:
         summaries = query_summaries([one.state for one in readings], toolbox, tap)
         seen[example.id] = list(zip(readings, summaries, strict=True))
 
@@ -129,7 +129,7 @@ def collect(
     return log.records
 
 
-def _judged(reading: Reading, found: Vector, example: Example, scorer: Scorer) -> Candidate:
+def _judged(reading: RankedReading, found: Vector, example: Example, scorer: Scorer) -> Candidate:
     return Candidate(
         sql=reading.state["sql"],
         right=scorer.verdict(example, reading.state["sql"]).correct,

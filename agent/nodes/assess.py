@@ -241,7 +241,7 @@ SURER = 0.1  # by how much another reading's confidence must be higher to be the
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RankedReading:
     """A query that the question may mean, as if it were the answer. votes: how many of the plans give its rows; worth: what
     readings are compared by, once they are."""
 
@@ -300,7 +300,7 @@ def _is_doubtful(judgement: Judgement, toolbox: AgentContext) -> bool:
     return toolbox.options.second_look and (low or judgement["probably_wrong"])
 
 
-def _compared(readings: Sequence[Reading], toolbox: AgentContext) -> tuple[list[Reading], list[Step]]:
+def _compared(readings: Sequence[RankedReading], toolbox: AgentContext) -> tuple[list[RankedReading], list[Step]]:
     """The readings with their worth, by the verifier or, without one, by the confidence; and the step that found it out."""
     verifier = toolbox.verifier
     if verifier is None:
@@ -312,14 +312,14 @@ def _compared(readings: Sequence[Reading], toolbox: AgentContext) -> tuple[list[
     return made, [tool_step("verify", since(start), f"{len(readings)} reading" + "s" * (len(readings) > 1))]
 
 
-def _judged_by(worth: float, reading: Reading, verifier: Verifier, toolbox: AgentContext) -> Reading:
+def _judged_by(worth: float, reading: RankedReading, verifier: Verifier, toolbox: AgentContext) -> RankedReading:
     """The reading with its worth and, where it is known how often readings of that worth are right, a confidence by it."""
     calibration, schema = verifier.calibration, toolbox.database.schema()
     judgement = judge(reading.state, schema, calibration, {"worth": worth}) if calibration else reading.judgement
     return replace(reading, worth=worth, judgement=judgement)
 
 
-def _best(readings: Sequence[Reading], toolbox: AgentContext) -> dict[str, Any]:
+def _best(readings: Sequence[RankedReading], toolbox: AgentContext) -> dict[str, Any]:
     """The update that makes the best of the readings the answer, and offers others. The first is the present answer."""
     own, ranked = readings[0], sorted(readings, key=lambda one: -one.worth)
     margin = toolbox.verifier.margin if toolbox.verifier else SURER
@@ -334,7 +334,7 @@ def _best(readings: Sequence[Reading], toolbox: AgentContext) -> dict[str, Any]:
     return {name: best.state[name] for name in names} | {"judgement": judgement}  # type: ignore[literal-required]
 
 
-def _readings(state: State, judgement: Judgement, toolbox: AgentContext) -> tuple[list[Reading], list[Step]]:
+def _readings(state: State, judgement: Judgement, toolbox: AgentContext) -> tuple[list[RankedReading], list[Step]]:
     """The present answer, then readings from other plans, each with other rows; and what that cost."""
     calls = dict(toolbox.calls)  # what the page shows and races stays the answer's own
     try:
@@ -343,11 +343,11 @@ def _readings(state: State, judgement: Judgement, toolbox: AgentContext) -> tupl
         toolbox.calls.update(calls)
 
 
-def _new_readings(state: State, judgement: Judgement, toolbox: AgentContext) -> tuple[list[Reading], list[Step]]:
+def _new_readings(state: State, judgement: Judgement, toolbox: AgentContext) -> tuple[list[RankedReading], list[Step]]:
     drawn, steps = other_plans(state, toolbox)
     own_votes = sum(plan["drawn"] for plan in drawn if plan["text"] == state["plan"])
-    own = Reading(state, cast("Result", toolbox.result), judgement, own_votes)
-    readings: dict[object, Reading] = {fingerprint(own.result, ordered=False): own}
+    own = RankedReading(state, cast("Result", toolbox.result), judgement, own_votes)
+    readings: dict[object, RankedReading] = {fingerprint(own.result, ordered=False): own}
     new = [plan for plan in drawn if plan["text"] != state["plan"]]
     if new:
         first, *more = (slots(state | {"plan": plan["text"]}, toolbox) for plan in new)
@@ -362,7 +362,7 @@ def _new_readings(state: State, judgement: Judgement, toolbox: AgentContext) -> 
     return list(readings.values()), steps
 
 
-def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: AgentContext) -> Reading:
+def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: AgentContext) -> RankedReading:
     """The candidate as if it were the answer. `written_sql`: as the model wrote it, before repair."""
     result, sql = cast("Result", candidate.outcome), candidate.sql
     attempt = Attempt(sql=sql, repaired=sql != translated(toolbox, written_sql), error=None, row_count=len(result.rows))
@@ -373,4 +373,4 @@ def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: Agen
         "preview": preview_of(result, toolbox.options.preview_rows),
         "attempts": [*state["attempts"], attempt],
     }
-    return Reading(as_if, result, judge(as_if, toolbox.database.schema(), toolbox.calibration), 0)
+    return RankedReading(as_if, result, judge(as_if, toolbox.database.schema(), toolbox.calibration), 0)

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from agent.assemble import LoadedModel
 from agent.context import AgentContext, AgentOptions, ReadingWatch
 from agent.conversation import Answer, Conversation
-from agent.nodes.assess import Reading
+from agent.nodes.assess import RankedReading
 from decoding.engine.sampler import Sampler
 from decoding.errors import ModelError
 from decoding.serving.processes import ray_workers
@@ -122,7 +122,7 @@ FirstTurn = Literal["own", "gold"]
 class Watching:
     """Gets each example's toolbox and readings; below, plans: as `ReadingWatch` has them."""
 
-    tell: Callable[[Example, AgentContext, Sequence[Reading]], None]
+    tell: Callable[[Example, AgentContext, Sequence[RankedReading]], None]
     below: float
     plans: int
 
