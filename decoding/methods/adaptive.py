@@ -18,7 +18,7 @@ from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.expected_tree import Reached, expected_tree
 from decoding.methods.likely import HEAD, pooled
-from decoding.methods.mask_guesses import ForeseenGuesses
+from decoding.methods.mask_guesses import LookaheadPredictions
 from decoding.methods.ngram_pool import CopiedGuesses
 from decoding.methods.planned import Plan, RoundCosts, planned
 from decoding.methods.trees import Level, admitted, offered
@@ -112,7 +112,7 @@ class Adaptive(Method):
         self._copied = CopiedGuesses(
             context.recall.sequences, self._most_copies, self._copied_tokens, context.experience, len(prompt)
         )
-        self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k, self._followers, self._stride)
+        self._foreseen = LookaheadPredictions(prompt, context, self._masks, self._top_k, self._followers, self._stride)
         stride = self._foreseen.stride
         priors = [
             sum(worths[depth : depth + stride])

@@ -123,7 +123,7 @@ def said_ahead(
     return scores.ahead(list(product(masks, range(stride)))[passed:], tokens)
 
 
-class ForeseenGuesses:
+class LookaheadPredictions:
     """The guesses of one text. chain: the masks that a draft may hang after a node, for at most `most` positions; each speaks
     for `stride` of them. count: guesses of each. followers: whether what follows what in the text corrects them.
     """
