@@ -190,7 +190,7 @@ def choose_reference(logits: npt.NDArray[np.float32], heat: float, seed: int, po
 
 @kernel
 def forward(thread, sync, model_table, job_table):  # type: ignore[no-untyped-def]
-    """Addresses of the numbers of a `Model` and a `Job` (see `table_of`); called by `kernels.cpu.threads.Team`."""
+    """Addresses of the numbers of a `Model` and a `Job` (see `table_of`); called by `kernels.cpu.threads.WorkerPool`."""
     model, job = read_record(model_table, Model), read_record(job_table, Job)
     scratch = job.scratch + thread * job.scratch_stride
     width = model.heads * model.dim

@@ -129,7 +129,7 @@ def _threads_of_a_core() -> int:
         return 1
 
 
-class Team:
+class WorkerPool:
     """Calls a compiled function on several threads at once: function(thread, sync, *arguments).
 
     Work comes in phases of so many pieces, which threads `claim`; a phase ends for a thread when all of its pieces are

@@ -30,7 +30,7 @@ from decoding.targets.int8.packed_model import Arrays, HeadPart, StoredRows, hea
 from decoding.targets.int8.rounding import KernelRotation, padded_matrix, stream_rotation
 from decoding.targets.kv_cache import TokenTable
 from kernels.cpu.job import MATRICES, PHASES, Model, table_of
-from kernels.cpu.threads import Team, thread_count
+from kernels.cpu.threads import WorkerPool, thread_count
 
 _ALONE = 1 << 24
 """Products of numbers that one thread has done before another one has come to help."""
@@ -77,7 +77,7 @@ class CpuModel:
     ) -> None:
         self.config, self._arrays = config, arrays
         self.dim, self.hidden = head_room(config), padded(config.hidden_size)
-        self._team = Team(threads or thread_count(), PHASES * config.layers + 2)
+        self._team = WorkerPool(threads or thread_count(), PHASES * config.layers + 2)
         self._tables = _addresses(config, arrays)
         self._masks = MaskRows(config, masks) if masks else None
         self._turn_back = padded_matrix(stream_rotation(config.hidden_size).T.astype(np.float32))

@@ -7,7 +7,7 @@ import pytest
 
 from kernels.cpu.emit import get_long, kernel, put_long
 from kernels.cpu.processor import variant
-from kernels.cpu.threads import Team, claim, claim_own, meet, thread_count
+from kernels.cpu.threads import WorkerPool, claim, claim_own, meet, thread_count
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 PHASES, PIECES = 6, 50
@@ -30,7 +30,7 @@ def summed(thread, sync, numbers):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_phases_follow_each_other(threads: int) -> None:
-    team = Team(threads, PHASES)
+    team = WorkerPool(threads, PHASES)
     for _ in range(50):
         numbers = np.zeros((PHASES + 1, PIECES), np.int64)
         team.run(summed, numbers.ctypes.data)
@@ -39,9 +39,9 @@ def test_phases_follow_each_other(threads: int) -> None:
 
 
 def test_work_is_done_without_the_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Team, "_help", lambda *_: None)  # none ever comes
+    monkeypatch.setattr(WorkerPool, "_help", lambda *_: None)  # none ever comes
     numbers = np.zeros((PHASES + 1, PIECES), np.int64)
-    team = Team(3, PHASES)
+    team = WorkerPool(3, PHASES)
     for _ in range(2):  # the second call finds them still on their way
         team.run(summed, numbers.ctypes.data)
     assert numbers[-1].min() == numbers[-1].max() > 0
@@ -49,7 +49,7 @@ def test_work_is_done_without_the_helpers(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_caller_may_work_alone() -> None:
     alone, together = np.zeros((2, PHASES + 1, PIECES), np.int64)
-    team = Team(3, PHASES)
+    team = WorkerPool(3, PHASES)
     team.run_alone(summed, alone.ctypes.data)
     assert not team._resting, "no helper was started"
     team.run(summed, together.ctypes.data)
