@@ -248,7 +248,7 @@ Page = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPrompts:
+class DiskPrefixCache:
     """Pages below `folder`. model: what changes with any of the model's numbers. positions, shape, dtype: of a page."""
 
     folder: Path

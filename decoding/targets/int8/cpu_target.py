@@ -22,7 +22,7 @@ from decoding.targets.int8.buffers import Keys, Pages, Part
 from decoding.targets.int8.cpu_model import CpuModel, HeadRows
 from decoding.targets.int8.mask_rows import KernelPairs
 from decoding.targets.kv_cache import StateTable
-from decoding.targets.prefix_cache import WORTH_PAGES, Entry, KeptPrompts
+from decoding.targets.prefix_cache import WORTH_PAGES, DiskPrefixCache, Entry
 from kernels.cpu.job import PAGE
 
 CpuSequence = cached_sequence.CachedSequence[Pages]
@@ -32,7 +32,7 @@ Chunk = cached_sequence.Chunk[Pages]
 class CpuTarget(CachedTarget[Pages, Pages]):
     """A target whose sequences keep keys and values in pages, which those with the same beginning share."""
 
-    def __init__(self, model: CpuModel, cache_bytes: int = CACHE_BYTES, kept: KeptPrompts | None = None) -> None:
+    def __init__(self, model: CpuModel, cache_bytes: int = CACHE_BYTES, kept: DiskPrefixCache | None = None) -> None:
         """kept: prompts of earlier processes, to which this one adds its own."""
         super().__init__(cache_bytes)
         self.model: CpuModel = model
@@ -58,7 +58,7 @@ class CpuTarget(CachedTarget[Pages, Pages]):
             kept.write(sequence.tokens, sequence.cache.pages)
         super().close(sequence)
 
-    def _take(self, kept: KeptPrompts, tokens: Sequence[int]) -> None:
+    def _take(self, kept: DiskPrefixCache, tokens: Sequence[int]) -> None:
         """Put what is kept of these tokens among the prefixes, unless as much is known."""
         _, known = self._longest(tokens, ()) or (None, 0)
         if len(tokens) - known >= WORTH_PAGES * PAGE and (pages := kept.read(tokens)):
@@ -105,10 +105,10 @@ class CpuTarget(CachedTarget[Pages, Pages]):
         return scored, hidden
 
 
-def kept_prompts(model: CpuModel, identity: str) -> KeptPrompts:
+def kept_prompts(model: CpuModel, identity: str) -> DiskPrefixCache:
     """The prompts in the user's cache folder. identity: what changes with any of the model's numbers."""
     layout = model.new_pages().layout
-    return KeptPrompts(cache_root() / "prompts", identity, PAGE, layout.shape, np.dtype(layout.dtype))
+    return DiskPrefixCache(cache_root() / "prompts", identity, PAGE, layout.shape, np.dtype(layout.dtype))
 
 
 @dataclass(frozen=True, slots=True)
