@@ -95,7 +95,7 @@ _STORED = TypeAdapter(list[tuple[str, str, list[str], bool]])
 
 
 @dataclass(frozen=True, slots=True)
-class KeptValues:
+class ValueCache:
     """Where values of one database are kept. files: see `identity_of`."""
 
     folder: Path
@@ -126,7 +126,7 @@ class KeptValues:
         return self.folder / f"{key}{_SUFFIX}"
 
 
-_KEPT: WeakKeyDictionary[Database, KeptValues] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[Database, ValueCache] = WeakKeyDictionary()
 
 
 def identity_of(paths: Sequence[Path]) -> str:
@@ -145,7 +145,7 @@ def identity_of(paths: Sequence[Path]) -> str:
 def keep_values(database: Database, folder: Path, files: str) -> None:
     """Keep the database's values in a folder from now on. files: see `identity_of`."""
     if files:
-        _KEPT[database] = KeptValues(folder, files)
+        _KEPT[database] = ValueCache(folder, files)
 
 
 def keep_values_alike(database: Database, other: Database) -> None:
