@@ -33,7 +33,7 @@ from tools.databases.choices import fetch_rows
 from tools.databases.duckdb_catalog import DuckDBReads, own_names, read_schema
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.query_errors import query_error
-from tools.guard.guard import Judged
+from tools.guard.guard import ApprovedQuery
 from tools.processes import Watchdog, remove_folder, spill_folder
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema, Table
@@ -51,7 +51,7 @@ class Settled:
     keys: tuple[str, ...]
 
 
-def settle_ties(statement: Judged, schema: Schema) -> Settled | None:
+def settle_ties(statement: ApprovedQuery, schema: Schema) -> Settled | None:
     """The statement with keys added to its own ORDER BY, and to each one that a LIMIT, OFFSET or FETCH follows; None if there
     is none to add to.
 
@@ -69,7 +69,7 @@ def settle_ties(statement: Judged, schema: Schema) -> Settled | None:
     return Settled(text, tuple(added)) if added else None
 
 
-def _additions(statement: Judged, schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _additions(statement: ApprovedQuery, schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Where a key list ends in the text, and what is to stand there."""
     root = statement.tree
     ordered = [node for node in root.find_all(exp.Select, exp.SetOperation) if _is_open(node, node is root)]
@@ -241,7 +241,7 @@ class DuckDBDatabase(GuardedDatabase):
 
     def _settled(self, sql: str) -> Settled | None:
         statement = self._judged(sql) if _SORTS.search(sql) else None
-        return settle_ties(statement, self.schema()) if isinstance(statement, Judged) else None
+        return settle_ties(statement, self.schema()) if isinstance(statement, ApprovedQuery) else None
 
     def _reads(self) -> DuckDBReads:
         return DuckDBReads(self.schema(), self._seen, self._own)

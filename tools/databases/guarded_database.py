@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar, Self
 
-from tools.guard.guard import Judged, judged
+from tools.guard.guard import ApprovedQuery, judged
 from tools.processes import Reason, Watchdog
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
@@ -100,7 +100,7 @@ class GuardedDatabase(ABC):
             return outcome
         return replace(outcome, position=statement.spelling.origin(outcome.position))
 
-    def _judged(self, sql: str) -> Judged | QueryError:
+    def _judged(self, sql: str) -> ApprovedQuery | QueryError:
         try:
             return judged(sql, self.dialect, self.schema())
         except OpenError as error:

@@ -74,7 +74,7 @@ _EXECUTABLE_COMMENT = re.compile(r"/\*M?!")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ApprovedQuery:
     """A statement that may run: its text as the engine gets it, and the tree of that text."""
 
     spelling: Respelt
@@ -95,7 +95,7 @@ def guard(sql: str, dialect: str, schema: Schema | None = None) -> QueryError | 
     return verdict if isinstance(verdict, QueryError) else None
 
 
-def judged(sql: str, dialect: str, schema: Schema | None = None) -> Judged | QueryError:
+def judged(sql: str, dialect: str, schema: Schema | None = None) -> ApprovedQuery | QueryError:
     """The statement in `sql`, written anew from what was judged, or why it is not run; see `guard`."""
     try:
         spelling = _unreadable(sql, dialect) or respelt(sql, dialect)
@@ -110,7 +110,7 @@ def judged(sql: str, dialect: str, schema: Schema | None = None) -> Judged | Que
         return refused("the statement is nested too deeply")
 
 
-def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | QueryError:
+def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> ApprovedQuery | QueryError:
     try:
         statements = _parsed(spelling, dialect)
     except ParseError as error:
@@ -125,7 +125,7 @@ def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | 
     again = statements if marked is spelling else _parsed(marked, dialect)
     if again != statements:
         return refused("an alias without AS can be read in two ways; write AS before it")
-    return Judged(marked, again[0])
+    return ApprovedQuery(marked, again[0])
 
 
 def _parsed(spelling: Respelt, dialect: str) -> list[exp.Expr]:

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from tools.guard.allowed import unknown_table
 from tools.guard.canonicalize import Respelt, edited
-from tools.guard.guard import Judged
+from tools.guard.guard import ApprovedQuery
 from tools.result import OpenError, QueryError
 from tools.schema import Schema, Table, words_of
 
@@ -70,7 +70,7 @@ class Visibility:
         return replace(table, columns=tuple(each for each in table.columns if each.name not in gone))
 
 
-def narrowed(statement: Judged, whole: Schema, seen: Schema) -> Respelt | QueryError:
+def narrowed(statement: ApprovedQuery, whole: Schema, seen: Schema) -> Respelt | QueryError:
     """The judged statement, with each table that has hidden columns read through a subquery without them."""
     withs = {each.alias.casefold() for each in statement.tree.find_all(exp.CTE)}
     for name in withs:

@@ -13,7 +13,7 @@ from app.cli import app
 from app.shared import exit_codes
 from tools.databases.open_database import RestrictedDatabase, open_database, restricted
 from tools.guard.canonicalize import Respelt
-from tools.guard.guard import Judged, guard, judged
+from tools.guard.guard import ApprovedQuery, guard, judged
 from tools.guard.visibility import Visibility, narrowed
 from tools.result import OpenError, QueryError, Result
 
@@ -136,7 +136,7 @@ def test_servers_get_the_same_subquery(database: RestrictedDatabase, dialect: st
 
     def held(sql: str) -> Respelt | QueryError:
         statement = judged(sql, dialect, seen)
-        assert isinstance(statement, Judged)
+        assert isinstance(statement, ApprovedQuery)
         return narrowed(statement, whole, seen)
 
     statement = held("SELECT p.* FROM people p JOIN pets ON p.id = owner")

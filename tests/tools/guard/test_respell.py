@@ -10,7 +10,7 @@ from sqlglot.dialects.dialect import Dialect
 from tests.tools.guard.gold import DATA, Engine, compare, gold
 from tests.tools.guard.harmless import HARMLESS
 from tools.guard.canonicalize import LISTED, Respelt, edited, plain_literal, respelt, without_long_lists
-from tools.guard.guard import Judged, judged
+from tools.guard.guard import ApprovedQuery, judged
 from tools.result import QueryError
 
 EVERY = 12
@@ -18,7 +18,7 @@ EVERY = 12
 
 def text_of(sql: str, dialect: str) -> str:
     statement = judged(sql, dialect)
-    assert isinstance(statement, Judged), (sql, statement)
+    assert isinstance(statement, ApprovedQuery), (sql, statement)
     return statement.text
 
 
@@ -73,7 +73,7 @@ def test_a_name_that_the_parser_drops_is_refused(sql: str) -> None:
 def test_functions_go_by_the_name_that_the_engine_reads() -> None:
     """Found by differential fuzzing: sqlglot calls `sqlite_version` CurrentVersion, which is not on the list of names."""
     assert isinstance(judged("SELECT sqlite_version()", "sqlite"), QueryError)
-    assert isinstance(judged("SELECT total(1) AS sqlite_version", "sqlite"), Judged)
+    assert isinstance(judged("SELECT total(1) AS sqlite_version", "sqlite"), ApprovedQuery)
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1 |> UNION SELECT (SELECT 1)", "SELECT {:1}"])

@@ -10,7 +10,7 @@ import pytest
 from tools.databases.database import Database
 from tools.databases.duckdb_database import settle_ties
 from tools.databases.open_database import open_database, restricted
-from tools.guard.guard import Judged, judged
+from tools.guard.guard import ApprovedQuery, judged
 from tools.result import QueryError, Result
 
 ROWS = 300_000  # more than one row group, so that several threads share the work
@@ -34,7 +34,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 def settled(sql: str, database: Database) -> str:
     statement = judged(sql, "duckdb", database.schema())
-    assert isinstance(statement, Judged)
+    assert isinstance(statement, ApprovedQuery)
     changed = settle_ties(statement, database.schema())
     return changed.text if changed else sql
 
