@@ -168,7 +168,9 @@ def _call_options(
     return options
 
 
-def _in_orders(toolbox: AgentContext, model: FastChatModel, name: ModelStep, slots: Slots, orders: int) -> dict[str, Any]:
+def _in_orders(
+    toolbox: AgentContext, model: FastChatModel, name: ModelStep, slots: Slots, orders: int
+) -> dict[str, Any]:
     """The same prompt with the schema in other orders, as an option of the call; nothing for one order."""
     if orders == 1:
         return {}
@@ -272,7 +274,9 @@ def ask_model(
     return reply
 
 
-def _reserved(toolbox: AgentContext, texts: int, waiting: Callable[[int], None]) -> AbstractContextManager[BaseChatModel]:
+def _reserved(
+    toolbox: AgentContext, texts: int, waiting: Callable[[int], None]
+) -> AbstractContextManager[BaseChatModel]:
     """The model once it is this asker's turn, with seats for `texts` texts; a remote model has its own queue."""
     toolbox.stop.check()
     if isinstance(toolbox.model, FastChatModel):

@@ -101,7 +101,9 @@ def written(state: State, toolbox: AgentContext, reply: Reply) -> dict[str, Any]
     return {"log_probs": state["log_probs"] | dict(zip(candidates, map(list, reply.log_probs), strict=True))}
 
 
-def check_sql(toolbox: AgentContext, sql: str, values: Sequence[ValueMatch], question: str) -> tuple[str, QueryError | None]:
+def check_sql(
+    toolbox: AgentContext, sql: str, values: Sequence[ValueMatch], question: str
+) -> tuple[str, QueryError | None]:
     """The SQL, repaired if the options allow it, and the error that is left, if any."""
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")

@@ -35,7 +35,7 @@ OPTIONAL_STEPS = {
     "sentence": "putting the answer into words",
     "remember": "remembering the question for follow-ups",
 }
-"""Steps without which there is an answer all the same (`Toolbox.optional`), in words for people."""
+"""Steps without which there is an answer all the same (`AgentContext.optional`), in words for people."""
 
 logger = logging.getLogger("sqlagent")
 logger.addHandler(logging.NullHandler())  # otherwise Python prints errors on stderr

@@ -249,8 +249,8 @@ class ChatAnswer:
 
     async def events(
         self,
-        first: "Piece | Generation",
-        rest: AsyncGenerator["Piece | Generation", None],
+        first: "TextDelta | Completion",
+        rest: AsyncGenerator["TextDelta | Completion", None],
         choices: int,
         include_usage: bool,
     ) -> AsyncIterator[str]:

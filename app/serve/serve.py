@@ -236,8 +236,8 @@ def _prompt(decoder: "TextDecoder", asked: ChatRequest) -> str:
 
 
 async def _counted(
-    pieces: AsyncGenerator["Piece | Generation", None], counts: ServiceMetrics
-) -> AsyncGenerator["Piece | Generation", None]:
+    pieces: AsyncGenerator["TextDelta | Completion", None], counts: ServiceMetrics
+) -> AsyncGenerator["TextDelta | Completion", None]:
     """The pieces, counted once all have come."""
     from decoding.serving.text_decoder import Completion
 
@@ -255,7 +255,7 @@ async def _counted(
     counts.decoded(done)
 
 
-async def _first(pieces: AsyncGenerator["Piece | Generation", None]) -> "Piece | Generation":
+async def _first(pieces: AsyncGenerator["TextDelta | Completion", None]) -> "TextDelta | Completion":
     """The first piece. Raises BadRequest for what the request cannot have."""
     from decoding.engine.method import UnknownMethod
     from decoding.engine.target import PromptTooLong
@@ -268,7 +268,7 @@ async def _first(pieces: AsyncGenerator["Piece | Generation", None]) -> "Piece |
 
 async def _decoded(
     decoder: "TextDecoder", prompt: str, settings: Sequence["SamplingParams"]
-) -> AsyncGenerator["Piece | Generation", None]:
+) -> AsyncGenerator["TextDelta | Completion", None]:
     """The pieces of every choice, and its generation when it ends. Decoding ends with whoever listens."""
     from anyio import CancelScope
     from starlette.concurrency import run_in_threadpool

@@ -124,7 +124,9 @@ class Ensemble:
         def ahead(asked: Sequence[tuple[int, int]], tokens: TokenSet | None) -> Floats:
             return _mean([each.ahead(asked, tokens) for each in scores if each.ahead])
 
-        return ForwardOutput(after, scores[0].hidden, choice, scores[0].nodes, among, ahead=ahead if scores[0].ahead else None)
+        return ForwardOutput(
+            after, scores[0].hidden, choice, scores[0].nodes, among, ahead=ahead if scores[0].ahead else None
+        )
 
     def commit(self, path: Sequence[int]) -> None:
         for sequence in self._sequences:

@@ -223,7 +223,7 @@ class RowTimes:
 class AcceptanceStats:
     """Of one loaded model. Written by the thread that decodes.
 
-    >>> experience = Experience()
+    >>> experience = AcceptanceStats()
     >>> for _ in range(40):
     ...     experience.of("plan").means("right", (0.5,)).saw(0, True)
     >>> experience.of("plan").means("right", (0.5,))[0], experience.of("sql").means("right", (0.5,))[0]

@@ -42,7 +42,9 @@ class Request:
     identity: Callable[[], TargetIdentity] | None = None  # the target's, for heads that belong to one target
     other_prompts: tuple[tuple[int, ...], ...] = ()  # further prompts for the same text, see `Ensemble`
     row_costs: RowCosts | None = None  # what the target's forwards take on this machine, if it was measured
-    experience: AcceptanceStats = field(default_factory=AcceptanceStats)  # of earlier texts of this kind with this method
+    experience: AcceptanceStats = field(
+        default_factory=AcceptanceStats
+    )  # of earlier texts of this kind with this method
 
     @property
     def prompts(self) -> tuple[tuple[int, ...], ...]:

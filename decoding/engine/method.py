@@ -81,7 +81,9 @@ class Context:
     prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
     row_costs: RowCosts | None = None  # what this machine takes for a forward; None: not measured
     draft_caches: DraftCaches = field(default_factory=dict)  # of the text's sequence, see `TargetSequence`
-    experience: AcceptanceStats = field(default_factory=AcceptanceStats)  # of earlier texts of this kind with this method
+    experience: AcceptanceStats = field(
+        default_factory=AcceptanceStats
+    )  # of earlier texts of this kind with this method
     ahead: int = 0  # see `Target`
 
     @classmethod

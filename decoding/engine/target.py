@@ -185,7 +185,7 @@ class TargetSequence(Protocol):
 class ForwardInput(NamedTuple, Generic[Opened]):
     """One sequence's part in the next forward: every committed token that is not yet cached, and a draft after them.
 
-    taps: the forward gives the hidden states of the rows that it is fed in `Scores.hidden`, and nobody keeps them. Only for a
+    taps: the forward gives the hidden states of the rows that it is fed in `ForwardOutput.hidden`, and nobody keeps them. Only for a
     sequence opened without taps, which may begin with a cached prefix that has no states.
     """
 
@@ -195,10 +195,10 @@ class ForwardInput(NamedTuple, Generic[Opened]):
     taps: tuple[int, ...] = ()
 
     def tapped(self, opened_with: tuple[int, ...]) -> tuple[int, ...]:
-        """The taps of `Scores.hidden`: those with which the sequence was opened, or the work's. Raises ValueError for both."""
+        """The taps of `ForwardOutput.hidden`: those with which the sequence was opened, or the work's. Raises ValueError for both."""
         if opened_with and self.taps:
             raise ValueError(
-                "a sequence opened with taps has their states: name taps in open() or in Work, not in both"
+                "a sequence opened with taps has their states: name taps in open() or in ForwardInput, not in both"
             )
         return opened_with or self.taps
 
@@ -207,7 +207,7 @@ class Target(Protocol[Opened]):
     """Scores drafts for several sequences in one forward, and keeps what was accepted.
 
     Contract per sequence: `open`, then `score` and `commit` in turn, then `close`. The cache holds every committed token
-    but the last. The sampler is fixed at `open`, because `Scores.choice` is the target's own choice.
+    but the last. The sampler is fixed at `open`, because `ForwardOutput.choice` is the target's own choice.
     A tap is an index into transformers' `hidden_states`: 0 the embeddings, i the output of the i-th layer, and the number
     of layers the output of the final norm.
     """
@@ -229,7 +229,7 @@ class Target(Protocol[Opened]):
 
     @property
     def ahead(self) -> int:
-        """How many tokens after its own a mask, or a token of the text, predicts (`Scores.ahead`); 0 for most targets."""
+        """How many tokens after its own a mask, or a token of the text, predicts (`ForwardOutput.ahead`); 0 for most targets."""
         ...
 
     @property

@@ -112,7 +112,9 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-def tensor_scores(sampler: Sampler, logits: Tensor, hidden: Tensor | None, positions: Callable[[int], int]) -> ForwardOutput:
+def tensor_scores(
+    sampler: Sampler, logits: Tensor, hidden: Tensor | None, positions: Callable[[int], int]
+) -> ForwardOutput:
     """logits [1 + nodes, vocab] on any device: row 0 is the root's, row 1 + i that of node i. hidden: see `ForwardOutput`.
 
     `positions(row)` is the position of the token that the row predicts.

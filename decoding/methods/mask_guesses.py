@@ -171,7 +171,9 @@ class LookaheadPredictions:
             return None
         return self._levels.level(self._taken + len(path), tail_of((*self._tail, *path[-2:])))
 
-    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict, first: int, asks_text: bool = True) -> bool:
+    def observe(
+        self, draft: Draft, scores: ForwardOutput, verdict: Verdict, first: int, asks_text: bool = True
+    ) -> bool:
         """Read the masks after the accepted path: those of its last node that has any, of which the text has passed some.
         first: position of the token after the bonus. Where no mask is new, older ones still say what is ahead, or else the row
         of the text itself, if it is to be asked. Returns whether anything was asked.

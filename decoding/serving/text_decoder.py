@@ -309,7 +309,8 @@ def text_states(decoder: TextDecoder, prompt: str, texts: Sequence[str], taps: t
         with ExitStack() as opened:
             sequences = _begun(target, before[: min(own)], len(texts), opened)
             parts = [
-                ForwardInput(each, whole[each.cached :], Draft(), taps) for each, whole in zip(sequences, wholes, strict=True)
+                ForwardInput(each, whole[each.cached :], Draft(), taps)
+                for each, whole in zip(sequences, wholes, strict=True)
             ]
             counts = [len(whole) - first for whole, first in zip(wholes, own, strict=True)]
             return [_last_states(*each) for each in zip(target.score(parts), counts, strict=True)]

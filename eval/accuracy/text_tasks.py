@@ -231,7 +231,9 @@ def solve_all(
         log.close()
 
 
-def _solved(decoder: TextDecoder, task: Task, methods: Sequence[str], settings: SamplingParams, continues: bool) -> Solved:
+def _solved(
+    decoder: TextDecoder, task: Task, methods: Sequence[str], settings: SamplingParams, continues: bool
+) -> Solved:
     prompt = task.start if continues else decoder.tokenizer.chat([{"role": "user", "content": task.chat}])
     settings = replace(settings, stop=task.stop if continues else ())
     decoder.generate(

@@ -162,7 +162,9 @@ def test_the_kind_is_asked_in_sql(lake: Path) -> None:
 def test_the_kind_answers_questions(lake: Path, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ScriptedModel(responses=["plan", "SELECT count(*) AS visits FROM visits"])
     monkeypatch.setattr(
-        LoadedModel, "toolbox", lambda self, database, *rest: AgentContext(database, model, load_profile("compact"), *rest)
+        LoadedModel,
+        "toolbox",
+        lambda self, database, *rest: AgentContext(database, model, load_profile("compact"), *rest),
     )
     answer = json.loads(run("ask", "How many visits?", "--db", lake, "--model", tiny, "--json"))
     assert (answer["rows"], answer["dialect"]) == ([[3]], "duckdb")

@@ -48,7 +48,9 @@ class AnsweringModel(LoadedModel):
         for name, value in (("answers", answers), ("prompts", []), ("seeds", [])):
             object.__setattr__(self, name, value)
 
-    def toolbox(self, database: Database, options: AgentOptions | None = None, limits: Limits | None = None) -> AgentContext:
+    def toolbox(
+        self, database: Database, options: AgentOptions | None = None, limits: Limits | None = None
+    ) -> AgentContext:
         def heard(prompt: str) -> None:
             self.prompts.append(prompt)
             self.seeds.append(toolbox.options.seed)

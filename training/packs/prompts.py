@@ -108,7 +108,9 @@ def _messages(decoder: TextDecoder, before: str, how: Inventing, first: int) -> 
     """A batch of messages by number, without those that are unfinished, too short or repeat themselves."""
     drawn = Sampler(how.temperature, how.seed)
     settings = [
-        SamplingParams(temperature=how.temperature, seed=drawn.derive("message", index).seed, max_new_tokens=how.max_tokens)
+        SamplingParams(
+            temperature=how.temperature, seed=drawn.derive("message", index).seed, max_new_tokens=how.max_tokens
+        )
         for index in range(first, first + SEATS)
     ]
     ended = decoder.samples(before + how.opening, settings)

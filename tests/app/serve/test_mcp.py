@@ -28,7 +28,9 @@ class Scripted:
     """In place of a loaded model: an agent that counts the singers."""
 
     def toolbox(self, database: Database, options: Any, limits: Any) -> AgentContext:
-        return AgentContext(database, ScriptedModel(responses=["plan", COUNT]), load_profile("compact"), options, limits)
+        return AgentContext(
+            database, ScriptedModel(responses=["plan", COUNT]), load_profile("compact"), options, limits
+        )
 
 
 @pytest.fixture

@@ -39,7 +39,9 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
 
 @pytest.fixture(scope="module")
 def url(decoder: TextDecoder) -> Iterator[str]:
-    with serving(behind_doors(app_of(decoder, SamplingParams("prompt_lookup"), QUEUE), "secret", "127.0.0.1")) as address:
+    with serving(
+        behind_doors(app_of(decoder, SamplingParams("prompt_lookup"), QUEUE), "secret", "127.0.0.1")
+    ) as address:
         yield f"{address}/v1"
 
 

@@ -200,5 +200,7 @@ def test_published_quantisations_run_in_int8(kind: GGMLQuantizationType, family:
         worst = 0.5 if tensor.dim() < 2 else 0.15 if kind == GGMLQuantizationType.Q4_K else 0.01
         assert (ours[name].float() - tensor).norm() <= worst * tensor.norm(), name
     decoder = load_text_decoder(file, dtype="int8", device="cpu")
-    texts = [decoder.generate("one two", SamplingParams(name, max_new_tokens=20)).tokens for name in ("plain", "jacobi")]
+    texts = [
+        decoder.generate("one two", SamplingParams(name, max_new_tokens=20)).tokens for name in ("plain", "jacobi")
+    ]
     assert texts[0] == texts[1] and len(texts[0]) > 1

@@ -91,7 +91,9 @@ def test_a_regular_expression_a_choice_and_any_object(decoder: TextDecoder) -> N
             'no "way"',
             "größer",
         }
-    begun = decoder.generate("Write:", SamplingParams(temperature=1.0, max_new_tokens=30, constraint=json_form(None, *place)))
+    begun = decoder.generate(
+        "Write:", SamplingParams(temperature=1.0, max_new_tokens=30, constraint=json_form(None, *place))
+    )
     assert begun.text.lstrip().startswith("{")
 
 

@@ -35,7 +35,9 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
 
 @pytest.fixture(scope="module")
 def runs(decoder: TextDecoder) -> list[Run]:
-    settings = {name: SamplingParams(name, max_new_tokens=24, options=head_options(name, decoder.target)) for name in METHODS}
+    settings = {
+        name: SamplingParams(name, max_new_tokens=24, options=head_options(name, decoder.target)) for name in METHODS
+    }
     return run_bench(decoder, PROMPTS, settings)
 
 

@@ -161,7 +161,9 @@ def test_sizes_of_all_kinds_leave_a_bounded_number_of_graphs(
     monkeypatch.setattr(cuda_model, "MOST_GRAPHS", 3)
     sequences = [target.open([], Sampler()) for _ in range(9)]
     for count in range(1, 9):
-        target.score([ForwardInput(each, tokens(count, 1), Draft.chain(tokens(count, 2))) for each in sequences[:count]])
+        target.score(
+            [ForwardInput(each, tokens(count, 1), Draft.chain(tokens(count, 2))) for each in sequences[:count]]
+        )
     assert isinstance(target.model, CudaModel)
     assert len(target.model._graphs) <= 3
 

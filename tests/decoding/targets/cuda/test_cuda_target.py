@@ -47,7 +47,9 @@ def tokens(count: int, seed: int) -> list[int]:
 def walked(target: FastTarget, long: int) -> list[torch.Tensor]:
     """Logits and hidden states of two sequences that are prompted together, and of the first one's next round alone."""
     one, two = (target.open([], Sampler(), taps) for taps in ((0, 1, 2), (2,)))
-    scores = target.score([ForwardInput(one, tokens(long, 1), TREE), ForwardInput(two, tokens(4, 2), Draft.chain(tokens(3, 4)))])
+    scores = target.score(
+        [ForwardInput(one, tokens(long, 1), TREE), ForwardInput(two, tokens(4, 2), Draft.chain(tokens(3, 4)))]
+    )
     target.commit(one, PATH)
     target.commit(two, (0,))
     scores += target.score([ForwardInput(one, tokens(2, 3), TREE)])

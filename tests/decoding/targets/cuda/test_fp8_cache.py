@@ -44,7 +44,9 @@ def small(path: Path, is_small: bool = True) -> FastTarget:
 def walked(target: FastTarget) -> Tensor:
     """Logits of two sequences together, and of one that goes on behind a path out of place."""
     one, two = (target.open([], Sampler()) for _ in range(2))
-    scores = target.score([ForwardInput(one, tokens(9, 1), TREE), ForwardInput(two, tokens(4, 2), Draft.chain(tokens(3, 4)))])
+    scores = target.score(
+        [ForwardInput(one, tokens(9, 1), TREE), ForwardInput(two, tokens(4, 2), Draft.chain(tokens(3, 4)))]
+    )
     target.commit(one, PATH)
     scores += target.score([ForwardInput(one, tokens(2, 3), TREE)])
     return torch.cat([torch.as_tensor(each.logits) for each in scores]).cpu()

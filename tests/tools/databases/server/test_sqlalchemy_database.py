@@ -251,7 +251,9 @@ def test_a_question_is_answered_as_a_role_that_may_only_read(kind: str, request:
     model = ScriptedModel(
         responses=["plan", "SELECT title FROM album WHERE country = 'France' ORDER BY price DESC LIMIT 1"]
     )
-    answer = Conversation(AgentContext(database, model, load_profile("chat"))).ask("Which album from France costs most?")
+    answer = Conversation(AgentContext(database, model, load_profile("chat"))).ask(
+        "Which album from France costs most?"
+    )
     assert (answer.rows, answer.error) == ([["Nuit"]], None)
     assert answer.dialect == {"postgresql": "postgres", "mariadb": "mysql"}[kind]
     refused = database._run("DELETE FROM album", Limits())  # type: ignore[attr-defined]
