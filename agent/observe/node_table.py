@@ -92,8 +92,8 @@ class UnknownNode(ValueError):
 class Node:
     """A node of the graph.
 
-    run: "module:function" of a function that takes a `State` and a `Runtime[AgentContext]`, and returns an update of the state, or
-    a langgraph `Command` that also names the next node. It is imported when a graph is built.
+    run: "module:function" of a function that takes a `State` and a `Runtime[AgentContext]`, and returns an update of the
+    state, or a langgraph `Command` that also names the next node. It is imported when a graph is built.
     title: what it does, in words for people. notes: makes the notes that people read about its update.
     before: for an extension's node, the node that it comes before; all transitions to that node then lead through it.
     options: its own options with their defaults, which it reads with `AgentContext.node_options`.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder
+    from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta
 
 
 _BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)

@@ -185,8 +185,8 @@ class TargetSequence(Protocol):
 class ForwardInput(NamedTuple, Generic[Opened]):
     """One sequence's part in the next forward: every committed token that is not yet cached, and a draft after them.
 
-    taps: the forward gives the hidden states of the rows that it is fed in `ForwardOutput.hidden`, and nobody keeps them. Only for a
-    sequence opened without taps, which may begin with a cached prefix that has no states.
+    taps: the forward gives the hidden states of the rows that it is fed in `ForwardOutput.hidden`, and nobody keeps them.
+    Only for a sequence opened without taps, which may begin with a cached prefix that has no states.
     """
 
     sequence: Opened
@@ -195,7 +195,7 @@ class ForwardInput(NamedTuple, Generic[Opened]):
     taps: tuple[int, ...] = ()
 
     def tapped(self, opened_with: tuple[int, ...]) -> tuple[int, ...]:
-        """The taps of `ForwardOutput.hidden`: those with which the sequence was opened, or the work's. Raises ValueError for both."""
+        """The taps of `ForwardOutput.hidden`: the sequence's own, or the input's. Raises ValueError for both."""
         if opened_with and self.taps:
             raise ValueError(
                 "a sequence opened with taps has their states: name taps in open() or in ForwardInput, not in both"
@@ -229,7 +229,7 @@ class Target(Protocol[Opened]):
 
     @property
     def ahead(self) -> int:
-        """How many tokens after its own a mask, or a token of the text, predicts (`ForwardOutput.ahead`); 0 for most targets."""
+        """How many tokens after its own a mask or a token of the text predicts (`ForwardOutput.ahead`); mostly 0."""
         ...
 
     @property
