@@ -13,7 +13,6 @@ from agent.conversation.conversation import Answer, Conversation
 from agent.graph.doubt.doubt_node import Reading
 from agent.graph.toolbox import AgentOptions, ReadingWatch, Toolbox
 from decoding.engine.sampling.sampler import Sampler
-from decoding.errors import ModelError
 from eval.datasets.official import Example
 from eval.predict.described_database import open_described
 from eval.predict.record import Prediction
@@ -126,10 +125,11 @@ def seeded(options: AgentOptions, question: str) -> AgentOptions:
 
 
 def predicted(ask: Callable[[], Answer]) -> Prediction:
-    """The prediction from an answer. A question that does not fit in the model's context gives one without SQL."""
+    """The prediction from an answer. A question that does not fit in the model's context gives one without SQL.
+    Raises AnswerFailed where the program failed, which is no wrong answer: the run can be resumed."""
     answer = ask()
-    if answer.error and answer.error["kind"] == "model":
-        raise ModelError(answer.error["message"])  # an endpoint that is gone is no wrong answer
+    if not (answer.error and answer.error["kind"] == "usage"):  # a prompt that is too long
+        answer.checked()
     return Prediction(
         sql=_final_sql(answer),
         error=answer.error["message"] if answer.error else None,
