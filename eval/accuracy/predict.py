@@ -28,7 +28,6 @@ from agent.context import AgentContext, AgentOptions, ReadingWatch
 from agent.conversation import Answer, Conversation
 from agent.nodes.assess import RankedReading
 from decoding.engine.sampler import Sampler
-from decoding.errors import ModelError
 from decoding.serving.processes import ray_workers
 from eval.accuracy.record import Predict, Prediction, Record
 from eval.datasets.official import Example
@@ -220,10 +219,11 @@ def seeded(options: AgentOptions, question: str) -> AgentOptions:
 
 
 def predicted(ask: Callable[[], Answer]) -> Prediction:
-    """The prediction from an answer. A question that does not fit in the model's context gives one without SQL."""
+    """The prediction from an answer. A question that does not fit in the model's context gives one without SQL.
+    Raises AnswerFailed where the program failed, which is no wrong answer: the run can be resumed."""
     answer = ask()
-    if answer.error and answer.error["kind"] == "model":
-        raise ModelError(answer.error["message"])  # an endpoint that is gone is no wrong answer
+    if not (answer.error and answer.error["kind"] == "usage"):  # a prompt that is too long
+        answer.checked()
     return Prediction(
         sql=_final_sql(answer),
         error=answer.error["message"] if answer.error else None,
