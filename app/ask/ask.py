@@ -16,8 +16,7 @@ import typer
 from app.ask.chat_commands import ChatCommands, Leave, kept_conversations
 from app.ask.inspect import export_answer
 from app.ask.spare_tracing import spare_tracing
-from app.shared import databases as audit_trail
-from app.shared import exit_codes, options, output, streams
+from app.shared import databases, exit_codes, options, output, streams
 from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, Asking, DatabaseOptions, Decoding, Query, spread
 from app.shared.process import MachineTurn
 
@@ -250,7 +249,7 @@ def _talking(
             database, agent_options(), limits
         )
         kept = saver()
-        toolbox.trail = audit_trail.trail("chat" if kept else "ask")
+        toolbox.trail = databases.trail("chat" if kept else "ask")
         conversation = Conversation(toolbox, kept, thread)
         gc.freeze()
         gc.enable()

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.shared import databases as audit_trail
-from app.shared import exit_codes, options, output
+from app.shared import databases, exit_codes, options, output
 from app.shared.databases import log_path
 from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, DatabaseOptions, Query, spread
 
@@ -174,7 +173,7 @@ def sql(
     with exit_codes.plain_errors(as_json):
         database = source.open()
         try:
-            outcome = run_sql(audit_trail.trail("sql"), database, text, limits)
+            outcome = run_sql(databases.trail("sql"), database, text, limits)
         finally:
             database.close()
         written = export_rows(outcome, out) if out and not isinstance(outcome, QueryError) else ""

@@ -12,8 +12,7 @@ import typer
 
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen
 from app.serve.questions import Conversations
-from app.shared import databases as audit_trail
-from app.shared import exit_codes, options
+from app.shared import databases, exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 from sqlagent import __version__
 
@@ -47,7 +46,7 @@ def mcp(
         from agent.assistant import Assistant
 
         choice = decoding.choice()
-        trail = audit_trail.trails("mcp")
+        trail = databases.trails("mcp")
         with Assistant(
             source.open(), choice, asking.agent_options(present=True, deadline_s=deadline), query.limits(), trail
         ) as assistant:

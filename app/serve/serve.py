@@ -17,8 +17,7 @@ import typer
 from app.serve.chat_completions import BadRequest, ChatAnswer, ChatRequest, read_request
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen, openai_error
 from app.serve.questions import question_route
-from app.shared import databases as audit_trail
-from app.shared import exit_codes, options
+from app.shared import databases, exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.engine.rounds import measure
@@ -133,7 +132,7 @@ def serve(
             routes = []
             if database:
                 asked = asking.agent_options(present=True, deadline_s=deadline)
-                trail = audit_trail.trails("serve")
+                trail = databases.trails("serve")
                 assistant = Assistant(database, choice, asked, query.limits(), trail, loaded)
                 routes = [question_route(opened.enter_context(assistant))]
             app = app_of(loaded.decoder, settings, queue, routes)

@@ -14,8 +14,7 @@ import typer
 
 from app import doctor
 from app.serve.listening import AllowHost
-from app.shared import databases as audit_trail
-from app.shared import exit_codes, options
+from app.shared import databases, exit_codes, options
 from app.shared.option_groups import DatabaseOptions, Decoding, spread
 from app.shared.options import Chats
 from decoding.errors import pip_install
@@ -113,7 +112,7 @@ def _workspace(
     known = read_knowledge(knowledge) if knowledge else Knowledge()
     archive = _archive(chats, rules.chats_mb)
     return Workspace(
-        decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), audit_trail.open_log(), known
+        decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), databases.open_log(), known
     )
 
 

@@ -102,10 +102,10 @@ def freeze(
     with exit_codes.plain_errors():
         from agent.prompts.compact import PROMPT_VERSION
         from decoding.checkpoints.identity import target_identity
-        from decoding.heads import kinds as frozen_targets
+        from decoding.heads import kinds
         from training.run.base import load_base
 
         merged = train_head.adapter_of(model, adapter)
         target = target_identity(load_base(model).sha256, merged, PROMPT_VERSION)
-        frozen_targets.freeze(name, target, listed or frozen_targets.TARGETS)
+        kinds.freeze(name, target, listed or kinds.TARGETS)
         output.print_json({"name": name, **asdict(target)})

@@ -33,7 +33,7 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.tensor_choice import chooser, chosen_together, dtype_name, scores_of
-from decoding.targets import prefix_cache as cached_sequence
+from decoding.targets import prefix_cache
 from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
 from decoding.targets.fast_ops import attend, attend_behind, attention_bias, rotate
 from decoding.targets.int8.quantize import rotated
@@ -147,8 +147,8 @@ class FastModel(LlamaModel):
 
 
 CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
-FastSequence = cached_sequence.CachedSequence[SharedTable]
-Chunk = cached_sequence.Chunk[SharedTable]
+FastSequence = prefix_cache.CachedSequence[SharedTable]
+Chunk = prefix_cache.Chunk[SharedTable]
 
 
 class FastTarget(CachedTarget[SharedTable, SharedTable]):

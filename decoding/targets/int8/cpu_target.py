@@ -16,7 +16,7 @@ from decoding.checkpoints.model_config import load_config
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import Array, ForwardOutput, TokenSet
-from decoding.targets import prefix_cache as cached_sequence
+from decoding.targets import prefix_cache
 from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
 from decoding.targets.int8.buffers import Keys, Pages, Part
 from decoding.targets.int8.cpu_model import CpuModel, HeadRows
@@ -25,8 +25,8 @@ from decoding.targets.kv_cache import StateTable
 from decoding.targets.prefix_cache import WORTH_PAGES, DiskPrefixCache, Entry
 from kernels.cpu.job import PAGE
 
-CpuSequence = cached_sequence.CachedSequence[Pages]
-Chunk = cached_sequence.Chunk[Pages]
+CpuSequence = prefix_cache.CachedSequence[Pages]
+Chunk = prefix_cache.Chunk[Pages]
 
 
 class CpuTarget(CachedTarget[Pages, Pages]):

@@ -12,7 +12,7 @@ import agent.ask_model
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.context import AgentOptions
 from agent.conversation import Conversation
-from agent.nodes import assess as doubtful_plan
+from agent.nodes import assess
 from decoding.engine.constraint import Mask
 from decoding.serving.chat_model import FastChatModel, log_probs_of, rounds_of
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -105,9 +105,9 @@ def test_a_doubtful_plan_is_written_again_behind_other_orders_of_the_schema(
     steps, prompts = plan_steps(loaded, database, orders=1)
     assert (len(steps), len(prompts)) == (1, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(doubtful_plan, "MOST_TABLES", len(database.schema().tables) - 1)
+        patched.setattr(assess, "MOST_TABLES", len(database.schema().tables) - 1)
         assert plan_steps(loaded, database)[0] == [""], "a large schema"
-    monkeypatch.setattr(doubtful_plan, "LEAST", float("-inf"))
+    monkeypatch.setattr(assess, "LEAST", float("-inf"))
     assert plan_steps(loaded, database)[0] == [""], "a sure plan stays"
 
 

@@ -13,7 +13,7 @@ import pytest
 from agent.assemble import LoadedModel
 from agent.calibration import Calibration
 from agent.context import AgentContext
-from agent.nodes import assess as other_plans
+from agent.nodes import assess
 from app.ask import ask
 from app.shared import exit_codes
 from app.shared.process import MachineTurn
@@ -173,7 +173,7 @@ def test_a_doubtful_answer_is_headed_and_another_reading_can_be_taken(  # type: 
         return toolbox
 
     monkeypatch.setattr(LoadedModel, "toolbox", doubting)
-    monkeypatch.setattr(other_plans, "OTHER_PLANS", 4)
+    monkeypatch.setattr(assess, "OTHER_PLANS", 4)
     result = chat(singer, tiny, QUESTION, "/other 2", "/other 1", "/other", "/other x")
     assert result.exit_code == 0, result.output
     headed, _, rest = result.stdout.partition("Other readings:")

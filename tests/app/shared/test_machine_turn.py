@@ -11,7 +11,7 @@ from time import monotonic
 
 import pytest
 
-from agent import assemble as remote
+from agent import assemble
 from app.shared import options
 from app.shared.process import MachineTurn
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -100,7 +100,7 @@ def test_where_no_file_can_be_locked_nobody_waits(home: Path) -> None:
 
 
 def test_a_model_elsewhere_needs_no_turn(home: Path) -> None:
-    assert remote.SCHEME == options.REMOTE
+    assert assemble.SCHEME == options.REMOTE
     MachineTurn(is_needed=False).take()
     assert not home.exists()
 

@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from decoding.checkpoints import gguf as convert
+from decoding.checkpoints import gguf
 from decoding.checkpoints.cache_folder import models_folder, silent
 from decoding.checkpoints.model_config import Rope, load_config
 from decoding.checkpoints.resolve import resolve
@@ -82,7 +82,7 @@ def test_quantised_weights_are_what_transformers_reads(kind: GGMLQuantizationTyp
 
 
 def test_large_models_are_written_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convert, "_SHARD_BYTES", 20_000)
+    monkeypatch.setattr(gguf, "_SHARD_BYTES", 20_000)
     original, converted = convert_tiny(tmp_path)
     assert len(list(converted.glob("model-*.safetensors"))) > 2
     assert base_sha256(converted) == base_sha256(original)
@@ -185,7 +185,7 @@ def test_each_pre_tokenizer_splits_digits_its_own_way(tmp_path: Path) -> None:
 
 def test_unknown_tensors_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="ffn_gate_exps"):
-        convert.hub_name("blk.0.ffn_gate_exps.weight")
+        gguf.hub_name("blk.0.ffn_gate_exps.weight")
 
 
 @pytest.mark.parametrize("kind", [GGMLQuantizationType.Q4_K, GGMLQuantizationType.Q8_0])

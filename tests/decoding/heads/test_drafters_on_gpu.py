@@ -12,9 +12,9 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampler import Sampler
-from decoding.heads.on_torch import drafters as small_lm
+from decoding.heads.on_torch import drafters
 from decoding.heads.on_torch.drafters import TorchReader
-from decoding.targets import cuda as cuda_model
+from decoding.targets import cuda
 from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastTarget
 from kernels.gpu import choice
@@ -32,10 +32,10 @@ def references(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reads(monkeypatch: pytest.MonkeyPatch, on_gpu: bool) -> tuple[list[torch.Tensor], type[Any]]:
     """A drafter's states after several readings, some of which are taken back, and its model's class."""
-    small_lm._small_model.cache_clear()
-    monkeypatch.setattr(small_lm, "runs_kernels", lambda device: on_gpu)
+    drafters._small_model.cache_clear()
+    monkeypatch.setattr(drafters, "runs_kernels", lambda device: on_gpu)
     (context, _), head = contexts(64), head_of("draft_model", 64, layers=2)
-    reader = TorchReader(head, small_lm.TensorContext.of(context), TEXT)  # type: ignore[arg-type]
+    reader = TorchReader(head, drafters.TensorContext.of(context), TEXT)  # type: ignore[arg-type]
     parts: list[tuple[Sequence[int], bool]] = [(TEXT[:9], True), ([3, 4], False), ([5], False), (TEXT[9:12], True)]
     return [reader.read(tokens, keep) for tokens, keep in parts], type(reader._model)
 
@@ -46,7 +46,7 @@ def test_a_draft_model_runs_on_captured_graphs(monkeypatch: pytest.MonkeyPatch) 
     assert plain.__name__ == "FastModel" and captured is CudaModel
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=3e-5)
-    small_lm._small_model.cache_clear()
+    drafters._small_model.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_drafter_waits_once_per_level(name: str, most: int, tmp_path: Path, mo
     path = tiny_checkpoint(tmp_path, "llama", seed=3)
     target = FastTarget(CudaModel(load_config(path), read_weights(path), torch.float32, "cpu"))
     method, waits, counts = ready_method(name, target, "loud"), Waits(monkeypatch), list[list[str]]()
-    as_kernels(waits, monkeypatch, (cuda_model, "rotate_and_store"), (cuda_model, "tree_attention"))
+    as_kernels(waits, monkeypatch, (cuda, "rotate_and_store"), (cuda, "tree_attention"))
     propose = method.propose
 
     def counted(tokens: Sequence[int], room: int) -> Draft:

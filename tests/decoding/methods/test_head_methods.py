@@ -24,8 +24,7 @@ from tests.decoding.models.doubles import NoAscent
 from tests.decoding.models.head_data import CONFIG, Taught, taught
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.toy import ToyTarget
-from training.heads import drafter_kinds as eagle3
-from training.heads import drafter_kinds as falcon
+from training.heads import drafter_kinds
 from training.heads.objective import HeadBatch, load_objective
 from training.heads.training import HeadLesson
 
@@ -65,7 +64,7 @@ def begun(method: Any, batch: HeadBatch, rows: list[int]) -> list[int]:
 def test_eagle3(target: Taught, anchor: int) -> None:
     head, batch = lesson(target, "eagle3")
     index, _ = batch.ahead(3)
-    states = [step[anchor] for step in eagle3.unrolled(head, batch, index)]
+    states = [step[anchor] for step in drafter_kinds.unrolled(head, batch, index)]
     method = Eagle3(head)
     tokens = begun(method, batch, text_at(batch, anchor))
     drafter = method._drafter
@@ -81,7 +80,7 @@ def test_eagle3(target: Taught, anchor: int) -> None:
 @torch.inference_mode()
 def test_falcon(target: Taught, k: int, layers: int, memory: int) -> None:
     head, batch = lesson(target, "falcon", k=k, layers=layers, memory=memory, lstm=16)
-    learnt = falcon._Lesson(head, batch, noise=0.0)
+    learnt = drafter_kinds._Lesson(head, batch, noise=0.0)
     features = learnt.guessed(torch.zeros_like(learnt.valid))[7]
     method = Falcon(head)
     tokens = begun(method, batch, text_at(batch, 7))

@@ -15,7 +15,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput
 from decoding.targets.fast_target import FastModel, FastTarget
-from decoding.targets.int8 import rounding as rotation
+from decoding.targets.int8 import rounding
 from decoding.targets.int8.quantize import rotated
 from decoding.targets.int8.rounding import KernelRotation, cosines, rotated_layers, stream_rotation
 from kernels.cpu.processor import variant
@@ -95,7 +95,7 @@ def test_the_kernel_turns_as_numpy_does_and_each_row_alike_in_any_company(hidden
     x = np.random.default_rng(hidden).standard_normal(shape, dtype=np.float32)
     turn, back = KernelRotation(matrix), KernelRotation(matrix.T)
     found = turn(x)
-    np.testing.assert_allclose(found, rotation.rotated(x, matrix), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, rounding.rotated(x, matrix), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(back(found), x, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(turn(x[:1]), found[:1])
     np.testing.assert_array_equal(turn(x[..., ::-1][..., ::-1]), found)

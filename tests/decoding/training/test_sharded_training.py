@@ -14,7 +14,7 @@ from tests.decoding.models.training_data import agent_groups
 from tests.decoding.training.training_process import train_as_rank
 from training.config import LoraConfig, TrainConfig, TrainingError
 from training.loop import train
-from training.run import progress as checkpoint
+from training.run import progress
 from training.run.base import Base, load_base
 from training.run.progress import read_log
 
@@ -38,7 +38,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def masters(folder: Path) -> dict[str, Tensor]:
-    return torch.load(folder / "checkpoint.pt")["weights"]  # type: ignore[no-any-return]
+    return torch.load(folder / "progress.pt")["weights"]  # type: ignore[no-any-return]
 
 
 def close(found: dict[str, Tensor], wanted: dict[str, Tensor], atol: float) -> None:
@@ -84,7 +84,7 @@ def test_a_sharded_run_goes_on_whole(base: Base, tmp_path: Path) -> None:
     """The checkpoint holds everything in full, so that it does not say how it was trained."""
     asked = iter((False, False, True))
     train(SHARDED, base, GROUPS, tmp_path / "mixed", stopped=lambda: next(asked))
-    assert checkpoint.exists(tmp_path / "mixed")
+    assert progress.exists(tmp_path / "mixed")
     train(FULL, base, GROUPS, tmp_path / "mixed", resume=True)
     train(FULL, base, GROUPS, tmp_path / "whole")
     assert losses(tmp_path / "mixed") == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)

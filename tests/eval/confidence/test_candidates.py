@@ -12,7 +12,7 @@ from agent.state import State
 from eval.datasets.official import Example
 from eval.datasets.sources import HELD_BACK, WITHOUT_ROWS
 from tests.eval.answering import AnsweringModel
-from training import fit_verifier as candidates
+from training import fit_verifier
 from training.fit_verifier import collect, training_examples
 
 GOLD, OTHER = "SELECT name FROM author", "SELECT title FROM book"
@@ -26,7 +26,7 @@ def test_readings_are_judged_and_a_run_is_continued(
     def query_summaries(states: Sequence[State], toolbox: AgentContext, tap: int) -> list[Vector]:
         return [np.array([len(state["sql"]), tap], np.float32) for state in states]
 
-    monkeypatch.setattr(candidates, "query_summaries", query_summaries)
+    monkeypatch.setattr(fit_verifier, "query_summaries", query_summaries)
     database = invented / "database" / "library" / "library.sqlite"
     examples = [Example(str(i), "library", f"question {i}", GOLD, database=database) for i in range(3)]
     model = AnsweringModel(lambda question: OTHER if question == "question 1" else GOLD)

@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from eval.speed import cost as forward_cost
+from eval.speed import cost
 from eval.speed.cost import charts
 from tests.decoding.models.jacobi_data import ending_checkpoint
 
 
 def test_the_command_writes_table_json_and_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward_cost, "SCHEMAS", (1, 3))
+    monkeypatch.setattr(cost, "SCHEMAS", (1, 3))
     tiny = ending_checkpoint(tmp_path / "tiny", 8, max_position_embeddings=2048)
     result = CliRunner().invoke(
         app,
@@ -29,10 +29,10 @@ def test_the_command_writes_table_json_and_plot(tmp_path: Path, monkeypatch: pyt
         name: [p["size"] for p in points if p["varied"] == name] for name in ("context", "draft", "batch", "schema")
     }
     assert sizes["context"] == [64, 256, 512, 1024, 2048 - 17], "the longest that leaves room for a draft"
-    assert sizes["draft"] == list(forward_cost.DRAFTS) and sizes["batch"] == list(forward_cost.BATCHES)
+    assert sizes["draft"] == list(cost.DRAFTS) and sizes["batch"] == list(cost.BATCHES)
     assert sizes["schema"] == [1, 3]
     rows = {p["size"]: p["detail"] for p in points if p["varied"] == "rows"}
-    assert list(rows) == list(forward_cost.ROWS) and rows[1]["one_row"] == rows[1]["torch_one_row"] == 1.0
+    assert list(rows) == list(cost.ROWS) and rows[1]["one_row"] == rows[1]["torch_one_row"] == 1.0
     assert all(detail["torch_ms"] > 0 for detail in rows.values())
     assert all(p["ms"] > 0 for p in points)
     svg = ElementTree.fromstring((tmp_path / "out" / "cost.svg").read_text())

@@ -4,8 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernels.cpu import draft_tokens
-from kernels.cpu import head_linear as recurrent
+from kernels.cpu import draft_tokens, head_linear
 from kernels.cpu.head_linear import Matrix, linear, linear_reference, linear_scratch, pack_rows
 from kernels.cpu.int8_products import unpack
 from kernels.cpu.job import pack, table_of
@@ -88,11 +87,11 @@ def test_recurrent_cells_are_torchs() -> None:
     recurrences, gates = random(5, 3, 64, seed=4), random(5, 4, 64, seed=5) * 4
     out = np.empty((5, 64), np.float32)
     for row in range(5):
-        recurrent.gru_cell(at(inputs[row]), at(recurrences[row]), at(states[row]), 64, at(out[row]))
-    np.testing.assert_allclose(out, recurrent.gru_cell_reference(inputs, recurrences, states), atol=2e-6)
-    want, want_cell = recurrent.lstm_cell_reference(gates, cell)
+        head_linear.gru_cell(at(inputs[row]), at(recurrences[row]), at(states[row]), 64, at(out[row]))
+    np.testing.assert_allclose(out, head_linear.gru_cell_reference(inputs, recurrences, states), atol=2e-6)
+    want, want_cell = head_linear.lstm_cell_reference(gates, cell)
     for row in range(5):
-        recurrent.lstm_cell(at(gates[row]), at(cell[row]), 64, at(out[row]))
+        head_linear.lstm_cell(at(gates[row]), at(cell[row]), 64, at(out[row]))
     np.testing.assert_allclose(out, want, atol=2e-6)
     np.testing.assert_allclose(cell, want_cell, atol=2e-6)
 

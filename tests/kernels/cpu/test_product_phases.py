@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.cpu import phases as product_phases
+from kernels.cpu import phases
 from kernels.cpu.threads import first_own
 
 QKV, OTHER = 4, 5  # numbers of matrices
-units_of, unit_of = product_phases._units_of.py_func, product_phases._unit_of.py_func
+units_of, unit_of = phases._units_of.py_func, phases._unit_of.py_func
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4, 16])
@@ -18,7 +18,7 @@ units_of, unit_of = product_phases._units_of.py_func, product_phases._unit_of.py
 def test_every_row_of_every_piece_is_in_one_unit(
     threads: int, pieces: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(product_phases, "_units_of", units_of)
+    monkeypatch.setattr(phases, "_units_of", units_of)
     job = SimpleNamespace(rows=rows, threads=threads)
     for matrix in (QKV, OTHER):
         units, done, work = units_of(job, matrix, pieces), Counter[tuple[int, int]](), Counter[int]()

@@ -5,8 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from decoding.targets.int8 import mask_rows
-from kernels.cpu import phases as row_phases
-from kernels.cpu import quantize, swiglu
+from kernels.cpu import phases, quantize, swiglu
 from kernels.cpu.emit import add_floats, kernel, largest, largest_magnitude
 from kernels.cpu.job import Model, aligned_copy
 from kernels.cpu.processor import variant
@@ -38,10 +37,10 @@ def test_norms_sum_in_the_order_of_the_reference() -> None:
     x[:, 570:] = 0
     found = [quantize.norm_factor(row.ctypes.data, 576, 570, 1e-5) for row in x]
     np.testing.assert_array_equal(np.array(found, np.float32), quantize.norm_factor_reference(x, 570, 1e-5))
-    weight, want = random(576, seed=1), row_phases.norm_reference(x, 570, 1e-5, np.ones(576, np.float32))
+    weight, want = random(576, seed=1), phases.norm_reference(x, 570, 1e-5, np.ones(576, np.float32))
     want *= weight
     for row in x:
-        row_phases.norm(row.ctypes.data, 576, 570, 1e-5, weight.ctypes.data)
+        phases.norm(row.ctypes.data, 576, 570, 1e-5, weight.ctypes.data)
     np.testing.assert_allclose(x, want, rtol=1e-5)
 
 
@@ -107,9 +106,9 @@ def test_gates_over_their_whole_range() -> None:
 def test_rotation(half: int) -> None:
     heads, angles = random(3, 2 * half), random(3, half, seed=1)
     cos, sin = np.cos(angles), np.sin(angles)
-    want = row_phases.rotate_reference(heads, cos, sin, 0.3)
+    want = phases.rotate_reference(heads, cos, sin, 0.3)
     for row in range(3):
-        row_phases.rotate(heads[row].ctypes.data, half, cos[row].ctypes.data, sin[row].ctypes.data, np.float32(0.3))
+        phases.rotate(heads[row].ctypes.data, half, cos[row].ctypes.data, sin[row].ctypes.data, np.float32(0.3))
     np.testing.assert_array_equal(heads, want)
 
 
@@ -151,7 +150,7 @@ def test_what_a_mask_token_gets_is_a_low_rank_layer_behind_a_norm(rank: int) -> 
     model = model._replace(mask_layers=kept.ctypes.data)
     scratch = np.full(12 * (576 + room) + 64, 7, np.uint8)
     for row in x:
-        row_phases.adapted(model, 1, row.ctypes.data, scratch.ctypes.data)
+        phases.adapted(model, 1, row.ctypes.data, scratch.ctypes.data)
     assert np.sqrt(np.square(x - want).mean()) < 0.02 * (want - random(4, 576)).std()
     assert (x[:, 570:] == 0).all()
     assert (scratch[-64:] == 7).all(), "beyond its room nothing is written"

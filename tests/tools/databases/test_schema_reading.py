@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tools.databases import duckdb_catalog as duckdb_schema
+from tools.databases import duckdb_catalog
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.schema import Column, ForeignKey, Schema, Table
@@ -123,7 +123,7 @@ def test_lookup_ignores_case() -> None:
 
 def test_a_view_of_duckdb_that_never_ends_has_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It took the minute that reading a schema may take."""
-    monkeypatch.setattr(duckdb_schema, "VIEWS_S", 0.5)
+    monkeypatch.setattr(duckdb_catalog, "VIEWS_S", 0.5)
     with duckdb.connect(str(tmp_path / "s.duckdb")) as connection:
         connection.execute("CREATE TABLE t AS SELECT 1 AS x; CREATE VIEW good AS SELECT x FROM t")
         connection.execute("CREATE VIEW later AS SELECT count(*) AS n FROM range(1000000000000) a, range(1000000) b")

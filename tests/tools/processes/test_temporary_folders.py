@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import processes as temporary_folders
+from tools import processes
 
 ROOT = Path(__file__).parents[3]
 CODE = "import time; from tools.processes import new_folder; print(new_folder(), flush=True); time.sleep(60)"
@@ -38,11 +38,11 @@ def test_only_a_dead_processes_folder_is_removed(tmp_path: Path, monkeypatch: py
     killed.kill()
     killed.wait()
     assert left.exists()
-    temporary_folders._remove_abandoned.cache_clear()
-    own = temporary_folders.new_folder()
+    processes._remove_abandoned.cache_clear()
+    own = processes.new_folder()
     assert (kept.exists(), left.exists(), own.stat().st_mode & 0o777) == (True, False, 0o700)
-    temporary_folders.remove_folder(own)
-    temporary_folders.remove_folder(own)
+    processes.remove_folder(own)
+    processes.remove_folder(own)
     assert not own.exists()
     living.kill()
     living.wait()

@@ -8,7 +8,7 @@ import pytest
 
 from agent.calibration import FILE, Calibration, Weight, read_calibration
 from agent.conversation import Conversation, Retry
-from agent.nodes import assess as other_plans
+from agent.nodes import assess
 from agent.nodes.assess import features_of, signs
 from agent.observe.events import Answered, Wrote, from_json, to_json
 from agent.state import State, opening
@@ -29,7 +29,7 @@ QUESTION = "Which singers are from Sweden?"
 
 @pytest.fixture(autouse=True)
 def four_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_plans, "OTHER_PLANS", len(PLANS))
+    monkeypatch.setattr(assess, "OTHER_PLANS", len(PLANS))
 
 
 def doubtful(talk: Talk, *lines: str, calibration: Calibration = ALL_WRONG, **options: Any) -> Conversation:

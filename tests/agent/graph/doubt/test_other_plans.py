@@ -8,7 +8,7 @@ from agent.assemble import ModelChoice, load_model
 from agent.calibration import Calibration
 from agent.context import OTHER_PLANS, AgentContext, AgentOptions, ReadingWatch
 from agent.conversation import Conversation
-from agent.nodes import assess as doubt_node
+from agent.nodes import assess
 from agent.nodes.assess import other_plans
 from agent.observe.step_record import Step
 from agent.state import DrawnPlan, State
@@ -43,7 +43,7 @@ def asked(
         seen.append((state, ([*plans], [*steps])))
         return plans, steps
 
-    monkeypatch.setattr(doubt_node, "other_plans", watched)
+    monkeypatch.setattr(assess, "other_plans", watched)
     toolbox = load_model(ModelChoice()).toolbox(shops, options or AgentOptions())
     toolbox.watch = ReadingWatch(lambda readings: None, plans=plans)
     Conversation(toolbox).ask(question)

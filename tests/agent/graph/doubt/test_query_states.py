@@ -11,7 +11,7 @@ from agent.assemble import ModelChoice, load_model
 from agent.calibration import Vector
 from agent.context import AgentContext, ReadingWatch
 from agent.conversation import Conversation
-from agent.nodes import assess as query_states
+from agent.nodes import assess
 from agent.nodes.assess import query_summaries
 from agent.state import State
 from decoding.engine.target import AnyTarget, Array
@@ -96,7 +96,7 @@ def test_summaries_are_those_of_whole_texts_and_no_prompt_is_read_twice(
 
 def summaries_by(whole: Whole, states: Sequence[State], toolbox: AgentContext) -> Vector:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query_states, "text_states", whole)
+        patch.setattr(assess, "text_states", whole)
         return np.array(query_summaries(states, toolbox, TAP))
 
 
@@ -111,7 +111,7 @@ def test_the_prompt_of_a_question_is_cached_when_its_readings_are_compared(
         given.append((prompt, *texts))
         return text_states(decoder, prompt, texts, taps)
 
-    monkeypatch.setattr(query_states, "text_states", noted)
+    monkeypatch.setattr(assess, "text_states", noted)
     fed = rows_fed(decoder.target, monkeypatch)
     query_summaries(states, toolbox, TAP)
     prompt, *texts = (len(decoder.tokenizer.encode(text)) for text in given[0])

@@ -12,8 +12,7 @@ from agent.calibration import VERIFIER_FILE as FILE
 from agent.calibration import Calibration, Vector, Verifier, Weight, forget_verifier, read_verifier, summary
 from agent.context import AgentContext, ReadingWatch
 from agent.conversation import Conversation
-from agent.nodes import assess as doubt_node
-from agent.nodes import assess as other_plans
+from agent.nodes import assess
 from agent.state import State
 from decoding.errors import ModelUnavailable
 from tests.agent.conftest import Talk
@@ -43,8 +42,8 @@ def worths(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         assert tap == 2
         return [np.array([known[state["sql"]], 9, 9], np.float32) for state in states]
 
-    monkeypatch.setattr(doubt_node, "query_summaries", query_summaries)
-    monkeypatch.setattr(other_plans, "OTHER_PLANS", len(PLANS))
+    monkeypatch.setattr(assess, "query_summaries", query_summaries)
+    monkeypatch.setattr(assess, "OTHER_PLANS", len(PLANS))
     return known
 
 

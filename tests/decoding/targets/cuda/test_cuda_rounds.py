@@ -1,4 +1,4 @@
-"""What a round on a GPU costs beside its kernels: waits for the device, launches of compaction, rows of the LM head, graphs."""
+"""What a round on a GPU costs beside its kernels: waits for the device, launches of tables, rows of the LM head, graphs."""
 
 import warnings
 from collections.abc import Callable
@@ -20,9 +20,7 @@ from decoding.targets import cuda as cuda_model
 from decoding.targets import cuda as cuda_table
 from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastTarget
-from kernels.gpu import choice
-from kernels.gpu import tables as compaction
-from kernels.gpu import tables as graph
+from kernels.gpu import choice, tables
 from kernels.gpu.tables import Graph, RecentGraphs
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.waits import Waits, as_kernels
@@ -71,7 +69,7 @@ def test_a_round_of_sixteen_waits_once(
     sequences = [target.open([], Sampler(temperature, seed), taps) for seed in range(BATCH)]
     one_round(target, sequences)
     with Waits(monkeypatch) as waits:
-        kernels = ((cuda_model, "rotate_and_store"), (cuda_model, "tree_attention"), (compaction, "compact_reference"))
+        kernels = ((cuda_model, "rotate_and_store"), (cuda_model, "tree_attention"), (tables, "compact_reference"))
         as_kernels(waits, monkeypatch, *kernels, (choice, "choose"))
         one_round(target, sequences)
         target.score([ForwardInput(sequences[0], [5], Draft())])  # makes the moves
@@ -192,7 +190,7 @@ class FakeCuda:
 def test_other_threads_cannot_break_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the mode "global" an allocation by any other thread of the process ends the capture with an error."""
     cuda = FakeCuda()
-    monkeypatch.setattr(graph.torch, "cuda", cuda)
+    monkeypatch.setattr(tables.torch, "cuda", cuda)
     assert Graph(lambda: 7, torch.device("cuda"))() == 7
     (options,) = cuda.captures
     assert options["capture_error_mode"] == "thread_local"

@@ -9,7 +9,7 @@ import pytest
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput
-from decoding.targets.int8 import buffers as pages
+from decoding.targets.int8 import buffers
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
 from kernels.cpu.job import plane_bytes
 from kernels.cpu.processor import variant
@@ -31,8 +31,8 @@ def test_the_cache_is_bounded_and_can_be_off() -> None:
     assert small.open(PROMPT, Sampler()).cached == 0, "the least recently used went"
 
 
-@pytest.mark.parametrize("layout", [pages.FloatLayout(2, 64), pages.ByteLayout(2, 64)])
-def test_what_scores_are_made_of_begins_as_zeros(layout: pages.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("layout", [buffers.FloatLayout(2, 64), buffers.ByteLayout(2, 64)])
+def test_what_scores_are_made_of_begins_as_zeros(layout: buffers.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores are taken of whole pages; what memory held before may be no number, or one that slows every product a
     hundredfold.
     """
@@ -40,17 +40,17 @@ def test_what_scores_are_made_of_begins_as_zeros(layout: pages.Layout, monkeypat
     def used(shape: tuple[int, ...], dtype: type) -> npt.NDArray[Any]:
         return np.full(shape, 255, dtype)
 
-    monkeypatch.setattr(pages, "aligned", used)
-    cache = pages.Pages(layout)
+    monkeypatch.setattr(buffers, "aligned", used)
+    cache = buffers.Pages(layout)
     cache.reserve(100)
     for page in cache.pages:
         floats = layout.at(page, 7)[0 if page.dtype == np.float32 else 2]
         assert np.count_nonzero(page) and not np.count_nonzero(floats)
 
 
-@pytest.mark.parametrize("layout", [pages.FloatLayout(2, 64), pages.ByteLayout(2, 64)])
-def test_a_position_is_moved_whole(layout: pages.Layout) -> None:
-    cache, random = pages.Pages(layout), np.random.default_rng(0)
+@pytest.mark.parametrize("layout", [buffers.FloatLayout(2, 64), buffers.ByteLayout(2, 64)])
+def test_a_position_is_moved_whole(layout: buffers.Layout) -> None:
+    cache, random = buffers.Pages(layout), np.random.default_rng(0)
     cache.reserve(128)
     for page in cache.pages:
         page[...] = random.integers(0, 100, page.shape)

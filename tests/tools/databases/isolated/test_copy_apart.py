@@ -13,8 +13,8 @@ import duckdb
 import pytest
 
 from tests.tools.databases.files.workbook import write_workbook
-from tools.databases import isolated_database as apart
-from tools.databases.files import sheets as dimensions
+from tools.databases import isolated_database
+from tools.databases.files import sheets
 from tools.databases.files.load_files import Copied
 from tools.databases.open_database import open_database, open_uploads
 from tools.processes import ChildProcess
@@ -87,20 +87,20 @@ def test_a_csv_file_of_too_many_columns_is_refused(tmp_path: Path, separator: st
 def test_many_separators_inside_quotes_are_no_columns(tmp_path: Path) -> None:
     path = tmp_path / "quoted.csv"
     path.write_text(f'a,"{"," * 10_000}"\n1,2\n')
-    dimensions.check_csv(path)
+    sheets.check_csv(path)
 
 
 def test_loading_ends_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
-    monkeypatch.setattr(apart, "LEAST_S", 0.01)
+    monkeypatch.setattr(isolated_database, "LEAST_S", 0.01)
     with pytest.raises(OpenError, match="takes longer than"):
         open_database(tmp_path / "a.csv", isolated=True)
 
 
 def test_loading_ends_at_its_room_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text("a\n" + "\n".join(os.urandom(40).hex() for _ in range(40_000)))
-    monkeypatch.setattr(apart, "LEAST_DISK_MB", 1)
-    monkeypatch.setattr(apart, "DISK_PER_MB", 0)
+    monkeypatch.setattr(isolated_database, "LEAST_DISK_MB", 1)
+    monkeypatch.setattr(isolated_database, "DISK_PER_MB", 0)
     with pytest.raises(OpenError) as refused:
         open_database(tmp_path / "a.csv", isolated=True)
     assert "\n" not in str(refused.value)
@@ -114,7 +114,7 @@ def test_a_reader_that_crashes_costs_a_line(tmp_path: Path, monkeypatch: pytest.
             super().__init__(*given, **named)
             self.kill()
 
-    monkeypatch.setattr(apart, "ChildProcess", Dying)
+    monkeypatch.setattr(isolated_database, "ChildProcess", Dying)
     with pytest.raises(OpenError, match="is damaged, or takes more than"):
         open_database(tmp_path / "a.csv", isolated=True)
 
@@ -138,7 +138,7 @@ def test_what_is_loaded_apart_is_what_is_loaded_here(tmp_path: Path) -> None:
 def test_an_answer_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
     for answer in ({}, {"names": [1], "notes": {}}, {"names": ["a"], "notes": {"a": {"name": 3}}}):
-        monkeypatch.setattr(apart, "_answer", lambda *_, answer=answer: answer)
+        monkeypatch.setattr(isolated_database, "_answer", lambda *_, answer=answer: answer)
         with pytest.raises(OpenError):
             open_database(tmp_path / "a.csv", isolated=True)
     assert Copied(("a",), {}).names == ("a",)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tools.attacks.assault import prepare
-from tools.databases import isolated_database as query_worker
+from tools.databases import isolated_database
 from tools.databases.duckdb_database import DuckDBDatabase
 from tools.databases.isolated_database import IsolatedDatabase
 from tools.databases.open_database import open_database
@@ -238,7 +238,7 @@ class _LateProcess:
 
 def test_a_deadline_is_never_told_as_a_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_database(folder / "people.duckdb", isolated=True)
-    monkeypatch.setattr(query_worker, "ChildProcess", _LateProcess)
+    monkeypatch.setattr(isolated_database, "ChildProcess", _LateProcess)
     with closing(opened):
         outcome = opened.execute("SELECT 1", Limits(deadline_s=0.1))
         assert outcome == QueryError("timeout", "stopped after 0.1 s")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.shared.databases import files_named
-from tools.databases import choices as kept_values
+from tools.databases import choices
 from tools.databases.annotations import Annotations, with_annotations
 from tools.databases.choices import identity_of, keep_values, with_choices
 from tools.databases.database import Database
@@ -114,7 +114,7 @@ def test_damaged_files_are_made_anew_and_old_ones_go(
         file.write_bytes(b"\xc1 damaged")
     with opened(shop, folder) as (database, queries):
         assert found(database) == first and queries
-    monkeypatch.setattr(kept_values, "MOST_BYTES", 1)
+    monkeypatch.setattr(choices, "MOST_BYTES", 1)
     shop.touch()
     with opened(shop, folder) as (database, queries):
         assert found(database) == first and queries

@@ -14,7 +14,7 @@ import pytest
 
 from tools.databases import sqlite_schema
 from tools.databases.database import Database
-from tools.databases.files import loaders as load_sqlite
+from tools.databases.files import loaders
 from tools.databases.open_database import open_database
 from tools.result import OpenError, QueryError
 
@@ -160,7 +160,7 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 def test_views_that_never_end_or_fill_memory_have_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They run when a file is opened, in the main process; one kept it for ever, another took a gigabyte there."""
     monkeypatch.setattr(sqlite_schema, "VIEWS_S", 0.5)
-    monkeypatch.setattr(load_sqlite, "VIEW_DEADLINE_S", 0.5)
+    monkeypatch.setattr(loaders, "VIEW_DEADLINE_S", 0.5)
     path = _sqlite(
         tmp_path / "s.sqlite",
         "CREATE TABLE t (x, y AS (hex(zeroblob(x)))); INSERT INTO t (x) VALUES (1), (400000000);"
