@@ -103,7 +103,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Detokenizer(Protocol):
-    """It is fed every token once, in order; `flush` returns at the end what was held back."""
+    """It is fed every token once, in order; `flush` returns at the end what was held out."""
 
     def feed(self, tokens: Iterable[str]) -> str: ...
 
@@ -145,7 +145,7 @@ _ALPHABET = byte_alphabet()
 
 
 class ByteLevel:
-    """GPT-2, Llama 3, Qwen, SmolLM: tokens spell bytes; incomplete UTF-8 is held back."""
+    """GPT-2, Llama 3, Qwen, SmolLM: tokens spell bytes; incomplete UTF-8 is held out."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -167,7 +167,7 @@ def _spelled(token: str) -> bytes:
 class SentencePiece:
     """Llama 2, Gemma: `▁` is a space; runs of byte tokens spell characters outside the vocabulary.
 
-    A run is text if all of it is valid UTF-8, otherwise one replacement character per byte; so it is held back until it ends.
+    A run is text if all of it is valid UTF-8, otherwise one replacement character per byte; so it is held out until it ends.
     """
 
     def __init__(self, *, strip: bool, bytes_: bool) -> None:
@@ -333,7 +333,7 @@ class TextStream:
         return self._detokenizer.feed(token for token in known if token)
 
     def flush(self) -> str:
-        """The end of the text: what was held back, U+FFFD for incomplete characters."""
+        """The end of the text: what was held out, U+FFFD for incomplete characters."""
         return self._detokenizer.flush()
 
 

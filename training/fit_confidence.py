@@ -1,4 +1,4 @@
-"""Fits the confidence of answers on records of held-back databases, cross-validated by database."""
+"""Fits the confidence of answers on records of held-out databases, cross-validated by database."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

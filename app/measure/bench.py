@@ -181,7 +181,7 @@ class Questions:
         Path,
         typer.Option(
             "--data",
-            help="Spider's official folder; for held_back and follow_ups the one that holds spider/ and spider_syn/.",
+            help="Spider's official folder; for held_out and follow_ups the one that holds spider/ and spider_syn/.",
             exists=True,
             file_okay=False,
         ),

@@ -31,7 +31,7 @@ AnyData = Annotated[
     Path,
     typer.Option(
         "--data",
-        help="The dataset's official folder; for held_back and follow_ups the one that holds spider/ and spider_syn/; "
+        help="The dataset's official folder; for held_out and follow_ups the one that holds spider/ and spider_syn/; "
         "for authored training/authored.",
         exists=True,
         file_okay=False,
@@ -44,7 +44,7 @@ Sample = Annotated[
 ]
 OneDatabase = Annotated[str | None, typer.Option("--db-id", help="Only the questions on this database.")]
 Wording = Annotated[
-    Literal["spider", "spider_syn"], typer.Option("--questions", help="Whose wording the questions of held_back have.")
+    Literal["spider", "spider_syn"], typer.Option("--questions", help="Whose wording the questions of held_out have.")
 ]
 Part = Annotated[
     Literal["train", "choosing", "sealed"], typer.Option("--part", help="Which part of authored is asked.")

@@ -100,7 +100,7 @@ def build(
     parts: Parts = Parts(),
     model: options.Model = "embedded",
 ) -> None:
-    """Write OUT/train.jsonl, OUT/held_back.jsonl and OUT/manifest.json. Progress on stderr; the manifest's sums on stdout.
+    """Write OUT/train.jsonl, OUT/held_out.jsonl and OUT/manifest.json. Progress on stderr; the manifest's sums on stdout.
 
     Only the tokenizer of the model is used, to leave out answers that the agent would cut off.
     """
@@ -112,7 +112,7 @@ def build(
         tokenizer = load_base(model).tokenizer
         chosen = Options(**asdict(parts) | {"databases": tuple(parts.databases or ())})
         manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)
-        output.print_json({"out": str(out), "train": manifest["train"], "held_back": manifest["held_back_counts"]})
+        output.print_json({"out": str(out), "train": manifest["train"], "held_out": manifest["held_out_counts"]})
 
 
 @app.command("invent")

@@ -172,7 +172,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         ),
         Stage(
             "sft",
-            "train sft --data {out}/data/train.jsonl --held-out {out}/data/held_back.jsonl --model {model} --out {out}/sft "
+            "train sft --data {out}/data/train.jsonl --held-out {out}/data/held_out.jsonl --model {model} --out {out}/sft "
             "--rank 64 --lr 1.2e-3 --warmup 0.03 --final-rate 0.02 --pack-tokens 16384 --accumulate 1 --epochs 2 --resume",
             "sft/adapter",
         ),
@@ -201,7 +201,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
     "doubt": (
         Stage(
             "answers",
-            "eval held_back --no-second-look --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
+            "eval held_out --no-second-look --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
             "--out {out}/answers",
             "answers/summary.json",
         ),
@@ -218,7 +218,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         ),
         Stage(
             "measured pools",
-            "train verifier collect --held-back --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
+            "train verifier collect --held-out --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
             "--out {out}/measured",
             "measured/records.jsonl",
         ),

@@ -1,9 +1,9 @@
 """`sqlagent train confidence` fits how sure answers are; `sqlagent train verifier` what chooses among several readings.
 
-sqlagent eval held_back --no-second-look --data DIR --out RECORDS
+sqlagent eval held_out --no-second-look --data DIR --out RECORDS
 sqlagent train confidence --records RECORDS --adapter FOLDER
 sqlagent train verifier collect --data DIR --plans 10 --out POOLS          questions on the training databases
-sqlagent train verifier collect --data DIR --held-back --out MEASURED      those on the held-back databases
+sqlagent train verifier collect --data DIR --held-out --out MEASURED      those on the held-out databases
 sqlagent train verifier --pools POOLS --held-out MEASURED --adapter FOLDER
 """
 
@@ -18,7 +18,7 @@ app = typer.Typer()  # of the verifier
 
 Records = Annotated[
     Path,
-    typer.Option("--records", help="Folder that `sqlagent eval held_back --out` wrote.", exists=True, file_okay=False),
+    typer.Option("--records", help="Folder that `sqlagent eval held_out --out` wrote.", exists=True, file_okay=False),
 ]
 AdapterFolder = Annotated[
     Path,
@@ -37,8 +37,8 @@ def confidence(records: Records, adapter: AdapterFolder) -> None:
 
         settings = read_json(records / "settings.json")
         dataset = str(settings["dataset"])
-        if not dataset.startswith("held_back"):
-            raise DatasetError(f"{records} was measured on {dataset}; confidence is fitted on held_back alone")
+        if not dataset.startswith("held_out"):
+            raise DatasetError(f"{records} was measured on {dataset}; confidence is fitted on held_out alone")
         if settings.get("second_look"):
             raise DatasetError(f"{records} has second looks; confidence is fitted on first answers (--no-second-look)")
         about = {"dataset": dataset, "engine": settings["engine"], "questions": settings["questions"]}
@@ -115,8 +115,8 @@ def collect(
         Path, typer.Option("--data", help="Folder with spider/ and spider_syn/.", exists=True, file_okay=False)
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the pools; a collection there goes on.")],
-    held_back: Annotated[
-        bool, typer.Option("--held-back", help="Ask about the databases that training leaves out, to measure on.")
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Ask about the databases that training leaves out, to measure on.")
     ] = False,
     per_database: Annotated[
         int, typer.Option("--per-database", min=1, help="Most questions on each training database.")
@@ -143,9 +143,9 @@ def collect(
         from eval.datasets.registry import load_dataset
         from training.fit_verifier import collect, training_examples
 
-        examples = load_dataset("held_back", data) if held_back else training_examples(data, per_database, seed)
+        examples = load_dataset("held_out", data) if held_out else training_examples(data, per_database, seed)
         loaded = load_model(ModelChoice(model=model, adapter=adapter))
         known = loaded.decoder.adapter
-        settings = {"adapter": adapter_sha256(known) if known else "none", "held_back": held_back, "seed": seed}
+        settings = {"adapter": adapter_sha256(known) if known else "none", "held_out": held_out, "seed": seed}
         made = collect(examples, loaded, tap, out, settings, look_below=look_below, plans=plans, at_once=at_once)
         output.print_json({"questions": len(made), "candidates": sum(len(pool.candidates) for pool in made)})

@@ -218,11 +218,11 @@ class _GrowingText:
         found = [at for stop in self._stops if (at := self._text.find(stop)) >= 0]
         if found:
             self._text, self.stopped = self._text[: min(found)], True
-        ready = len(self._text) if self.stopped or r.finish else len(self._text) - self._held_back()
+        ready = len(self._text) if self.stopped or r.finish else len(self._text) - self._held_out()
         shown, self._shown = self._text[self._shown : ready], max(ready, self._shown)
         return shown
 
-    def _held_back(self) -> int:
+    def _held_out(self) -> int:
         """Length of the text's longest suffix with which a stop string begins."""
         longest = max(map(len, self._stops), default=1) - 1
         ends = range(min(longest, len(self._text)), 0, -1)

@@ -22,7 +22,7 @@ from agent.prompts.compact import likely
 from eval.accuracy.run import task_for
 from eval.datasets.gold_databases import open_training
 from eval.datasets.gold_sql import GoldError, normalise, place_of, plan_answer, real_tables
-from eval.datasets.held_back import load_held_back
+from eval.datasets.held_out import load_held_out
 from eval.datasets.official import Example, load_spider
 from eval.datasets.registry import sampled
 from eval.datasets.sources import load_dev, load_questions, without_dev
@@ -144,9 +144,9 @@ def spider_dev(data: Path, sample: int | None) -> Iterator[Case]:
     return _on_files(_chosen([each for each in load_spider(data / "spider") if each.executable], sample))
 
 
-def held_back(data: Path, sample: int | None) -> Iterator[Case]:
-    """The questions on held-back databases. Raises DatasetError."""
-    return _on_files(_chosen(load_held_back(data, "spider"), sample))
+def held_out(data: Path, sample: int | None) -> Iterator[Case]:
+    """The questions on held-out databases. Raises DatasetError."""
+    return _on_files(_chosen(load_held_out(data, "spider"), sample))
 
 
 def bird_train(data: Path, sample: int | None) -> Iterator[Case]:
@@ -163,7 +163,7 @@ def bird_train(data: Path, sample: int | None) -> Iterator[Case]:
 
 CASES: Mapping[str, Callable[[Path, int | None], Iterator[Case]]] = {
     "spider dev": spider_dev,
-    "held back": held_back,
+    "held out": held_out,
     "bird train": bird_train,
 }
 

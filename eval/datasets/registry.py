@@ -19,7 +19,7 @@ from random import Random
 from typing import Literal
 
 from eval.datasets.authored import load_authored
-from eval.datasets.held_back import load_follow_ups, load_held_back
+from eval.datasets.held_out import load_follow_ups, load_held_out
 from eval.datasets.official import DatasetError, Example, load_bird, load_spider
 from eval.scoring.bird import BIRD as BIRD_RULES
 from eval.scoring.rules import Rules
@@ -39,10 +39,10 @@ _REGISTRY = "eval.datasets.registry"
 DATASETS: dict[str, Listed] = {
     "spider": Listed(f"{_REGISTRY}:SPIDER", "Spider's questions, by its official rules."),
     "bird": Listed(f"{_REGISTRY}:BIRD", "BIRD's questions, by its official rules."),
-    "held_back": Listed(
-        f"{_REGISTRY}:HELD_BACK", "The questions of the databases that training leaves out, by Spider's rules."
+    "held_out": Listed(
+        f"{_REGISTRY}:HELD_OUT", "The questions of the databases that training leaves out, by Spider's rules."
     ),
-    "held_back/spider_syn": Listed(f"{_REGISTRY}:HELD_BACK_SYN", "The same in Spider-Syn's wording."),
+    "held_out/spider_syn": Listed(f"{_REGISTRY}:HELD_OUT_SYN", "The same in Spider-Syn's wording."),
     "authored": Listed(
         f"{_REGISTRY}:AUTHORED", "Questions that people would ask of their own databases, by Spider's rules."
     ),
@@ -83,8 +83,8 @@ class Dataset:
 
 SPIDER = Dataset(load_spider, SPIDER_RULES, "tables.json")
 BIRD = Dataset(load_bird, BIRD_RULES)
-HELD_BACK = Dataset(lambda data: load_held_back(data, "spider"), SPIDER_RULES, "spider/tables.json")
-HELD_BACK_SYN = Dataset(lambda data: load_held_back(data, "spider_syn"), SPIDER_RULES, "spider/tables.json")
+HELD_OUT = Dataset(lambda data: load_held_out(data, "spider"), SPIDER_RULES, "spider/tables.json")
+HELD_OUT_SYN = Dataset(lambda data: load_held_out(data, "spider_syn"), SPIDER_RULES, "spider/tables.json")
 AUTHORED = Dataset(lambda data: load_authored(data, "choosing"), SPIDER_RULES)
 AUTHORED_TRAIN = Dataset(lambda data: load_authored(data, "train"), SPIDER_RULES)
 AUTHORED_SEALED = Dataset(lambda data: load_authored(data, "sealed"), SPIDER_RULES)

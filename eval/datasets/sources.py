@@ -10,11 +10,11 @@ from eval.datasets.official import DatasetError
 
 Source = Literal["spider", "spider_syn", "bird"]
 
-# Held back for choosing checkpoints, k and thresholds. Drawn by random.Random(3).sample from the 71 databases that hold rows,
+# Held out for choosing checkpoints, k and thresholds. Drawn by random.Random(3).sample from the 71 databases that hold rows,
 # have 40 to 90 questions in Spider's training part and share no name with a dev database. They are enough to measure on (654
 # questions, and their Spider-Syn rewordings), and so few that training does not suffer. The names are written out so that no
 # change of code or data can move a question from one side to the other.
-HELD_BACK = (
+HELD_OUT = (
     "aircraft",
     "club_1",
     "csu_1",
@@ -72,9 +72,9 @@ def unique(questions: Iterable[Question]) -> list[Question]:
 
 
 def synonym_questions(data: Path) -> list[tuple[str, str]]:
-    """Spider's training questions outside the held-back databases, each with Spider-Syn's rewording."""
+    """Spider's training questions outside the held-out databases, each with Spider-Syn's rewording."""
     entries = _entries(data / "spider_syn" / "train_spider.json")
-    return [(e["SpiderQuestion"], e["SpiderSynQuestion"]) for e in entries if e["db_id"] not in HELD_BACK]
+    return [(e["SpiderQuestion"], e["SpiderSynQuestion"]) for e in entries if e["db_id"] not in HELD_OUT]
 
 
 @dataclass(frozen=True, slots=True)

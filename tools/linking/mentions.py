@@ -57,7 +57,7 @@ class MentionedColumns:
 def mentioned_columns(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> MentionedColumns:
     """The columns of several words whose names the question says in full, in its order, and what they leave no words for.
 
-    All of them stand in the gold plans of the questions on held-back databases, and 98 % in those of Spider's dev questions
+    All of them stand in the gold plans of the questions on held-out databases, and 98 % in those of Spider's dev questions
     (log/plan-rules.md). A single word may be said of something else, and a key may be meant by joining, so
     they are left out.
 

@@ -4,7 +4,7 @@ Prepares the questions of one database: verifies gold SQL, matches values, adds 
 
 Builds training data from benchmark folders: groups of pairs for the trainer, and a manifest that describes them.
 
-Writes `OUT/train.jsonl`, `OUT/held_back.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of
+Writes `OUT/train.jsonl`, `OUT/held_out.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of
 the training plans (`agent/prompts/skeletons.txt` is a copy). `OUT/parts/` keeps finished databases, so that an interrupted
 build can be continued. The same options and folder give the same bytes.
 """
@@ -34,13 +34,13 @@ from eval.datasets.gold_databases import (
 )
 from eval.datasets.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.official import DatasetError
-from eval.datasets.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
+from eval.datasets.sources import HELD_OUT, Question, load_dev, load_questions, synonym_questions, without_dev
 from tools.schema import ColumnRef, Schema, Table
 from training.data.examples import Item, Placed, Setting, pairs
 from training.data.options import CountTokens, Material, Options, Tally
 from training.data.parts import (
-    HELD_BACK_FILE,
     HELD_OUT,
+    HELD_OUT_FILE,
     TRAIN_FILE,
     Made,
     Maker,
@@ -119,7 +119,7 @@ def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, re
     material = Material(data, options, guests, read_synonyms(synonym_questions(data)), count_tokens)
     tables = wikisql_parts(data) if options.wikisql and not options.databases else {}
     makers: dict[str, Maker] = {
-        **{name: partial(_of_database, own, material, name in HELD_BACK) for name, own in by_database.items()},
+        **{name: partial(_of_database, own, material, name in HELD_OUT) for name, own in by_database.items()},
         **{name: partial(wikisql_groups, name, own, material) for name, own in tables.items()},
     }
     made_with = {**asdict(options), "databases": None, "jobs": None}
@@ -143,15 +143,15 @@ def _by_database(questions: Sequence[Question], options: Options) -> dict[str, l
 
 
 def _guests(data: Path, questions: Sequence[Question]) -> tuple[Table, ...]:
-    """Tables to add as distractors: from Spider's training databases, but from none of dev's or the held-back ones."""
-    names = {q.db_id for q in questions if q.source == "spider"} - set(HELD_BACK)
+    """Tables to add as distractors: from Spider's training databases, but from none of dev's or the held-out ones."""
+    names = {q.db_id for q in questions if q.source == "spider"} - set(HELD_OUT)
     return distractors([described_schema(data, name) for name in sorted(names)])
 
 
-def _of_database(questions: Sequence[Question], material: Material, held_back: bool, scratch: Path) -> Made:
-    groups, tally = database_groups(questions, material, scratch, held_back=held_back)
-    made = {HELD_BACK_FILE if held_back else TRAIN_FILE: groups}
-    if held_back:
+def _of_database(questions: Sequence[Question], material: Material, held_out: bool, scratch: Path) -> Made:
+    groups, tally = database_groups(questions, material, scratch, held_out=held_out)
+    made = {HELD_OUT_FILE if held_out else TRAIN_FILE: groups}
+    if held_out:
         made |= _templates_held_out(questions, material, scratch, tally)
     return Made(made, tally, len(questions))
 
@@ -159,7 +159,7 @@ def _of_database(questions: Sequence[Question], material: Material, held_back: b
 def _templates_held_out(
     questions: Sequence[Question], material: Material, scratch: Path, tally: Tally
 ) -> dict[str, list[Group]]:
-    """All questions of the templates on a held-back database, under the original names, in a file for each kind."""
+    """All questions of the templates on a held-out database, under the original names, in a file for each kind."""
     database = open_training(material.data, questions, scratch)
     try:
         chance = Random(f"templates/{database.db_id}")
@@ -187,22 +187,22 @@ def wikisql_groups(name: str, tables: Sequence[WikiTable], material: Material, s
 
 
 def database_groups(
-    questions: Sequence[Question], material: Material, scratch: Path, *, held_back: bool = False
+    questions: Sequence[Question], material: Material, scratch: Path, *, held_out: bool = False
 ) -> tuple[list[Group], Tally]:
-    """All groups of one database's questions. Held-back questions are asked only under the original names."""
+    """All groups of one database's questions. Held-out questions are asked only under the original names."""
     options, tally = material.options, Tally()
-    material = replace(material, options=replace(options, queries=1.0, gold_hints=0.0)) if held_back else material
+    material = replace(material, options=replace(options, queries=1.0, gold_hints=0.0)) if held_out else material
     database = open_training(material.data, questions, scratch)
     try:
         chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")
-        kept = questions if held_back else _kept(questions, options, chance)
+        kept = questions if held_out else _kept(questions, options, chance)
         found = items(kept, database, options.follow_ups, chance, tally)
-        if not held_back:
+        if not held_out:
             shares = {kind: getattr(options, kind) for kind in TEMPLATES}
             said = spoken_names(material.data, database.db_id) if questions[0].source != "bird" else {}
             found += templated(Labels(database, said), shares, chance, tally)
-        placed = list(_original(found, database, material, chance, tally, 1.0 if held_back else options.originals))
-        for share in [] if held_back else _passes(options.variants):
+        placed = list(_original(found, database, material, chance, tally, 1.0 if held_out else options.originals))
+        for share in [] if held_out else _passes(options.variants):
             chosen = [item for item in found if chance.random() < share]
             placed += _varied(chosen, database, material, scratch, chance, tally)
     finally:
@@ -310,8 +310,8 @@ def _manifest(
         "options": asdict(options),
         "questions": dict(Counter(question.source for question in questions)),
         "left_out_as_dev": list(out_of_dev),
-        "held_back": [name for name in HELD_BACK if name in records],
+        "held_out": [name for name in HELD_OUT if name in records],
         "train": summed(training),
-        "held_back_counts": summed(apart),
+        "held_out_counts": summed(apart),
         "databases": {name: sum(record["pairs"].values()) for name, record in records.items()},
     }

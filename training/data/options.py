@@ -56,7 +56,7 @@ class Options:
     refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
     gold_hints: see `Manner`.
     databases: only these databases; all if empty.
-    spider, spider_syn, bird: share of each source's questions. All held-back questions are kept, under the original names.
+    spider, spider_syn, bird: share of each source's questions. All held-out questions are kept, under the original names.
     wikisql: passes over WikiSQL's questions, each on newly invented schemas. wikisql_queries: share that asks for SQL, too.
     tables, sets, superlatives, conditions, blanks, amounts, times: share of what the templates of that kind make
     (`eval.datasets.templates`).

@@ -164,7 +164,7 @@ def _says_nothing(rows: Sequence[Sequence[object]]) -> bool:
 
 
 TRAIN_FILE = "train.jsonl"
-HELD_BACK_FILE = "held_back.jsonl"
+HELD_OUT_FILE = "held_out.jsonl"
 HELD_OUT = "held_out"  # the folder of the files with a kind's held-out pairs
 
 Record = dict[str, Any]
@@ -259,13 +259,13 @@ def _done(number: int) -> Record:
 
 def part_file(folder: Path, name: str, file: str) -> Path:
     """Where a part keeps its groups of a file."""
-    kind = "" if file in (TRAIN_FILE, HELD_BACK_FILE) else f".{Path(file).stem}"
+    kind = "" if file in (TRAIN_FILE, HELD_OUT_FILE) else f".{Path(file).stem}"
     return folder / f"{name}{kind}.jsonl"
 
 
 def join_parts(out: Path, records: Mapping[str, Record]) -> None:
     """Write each file from the parts that have groups for it."""
-    parts: dict[str, list[str]] = {TRAIN_FILE: [], HELD_BACK_FILE: []}
+    parts: dict[str, list[str]] = {TRAIN_FILE: [], HELD_OUT_FILE: []}
     for name, record in records.items():
         for file in record["groups"]:
             parts.setdefault(file, []).append(name)

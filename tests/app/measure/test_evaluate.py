@@ -27,8 +27,8 @@ def test_every_switch_reaches_the_agent(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["bird", "--questions", "spider_syn"], "choose one of spider, bird, held_back, held_back/spider_syn"),
-        (["held_back"], "name the folder that holds spider/"),
+        (["bird", "--questions", "spider_syn"], "choose one of spider, bird, held_out, held_out/spider_syn"),
+        (["held_out"], "name the folder that holds spider/"),
         (["conversation"], "Spider's folder holds dev.json"),
         (["spider", "--without-rules", "keys,walls"], "--without-rules: walls is none of meant, named, counted,"),
     ],

@@ -119,7 +119,7 @@ def run_folder(tmp_path: Path, dataset: str, second_look: bool = False) -> Path:
 def test_the_command_writes_what_the_agent_reads(tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
-    folder = run_folder(tmp_path, "held_back")
+    folder = run_folder(tmp_path, "held_out")
     done = CliRunner().invoke(app, ["train", "confidence", "--records", str(folder), "--adapter", str(adapter)])
     assert done.exit_code == 0, done.output
     found = read_calibration(adapter)
@@ -129,7 +129,7 @@ def test_the_command_writes_what_the_agent_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "second_look", "says"), [("spider", False, "held_back alone"), ("held_back", True, "first answers")]
+    ("dataset", "second_look", "says"), [("spider", False, "held_out alone"), ("held_out", True, "first answers")]
 )
 def test_the_command_takes_no_dev_set_and_no_chosen_answers(
     tmp_path: Path, dataset: str, second_look: bool, says: str

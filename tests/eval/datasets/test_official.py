@@ -56,7 +56,7 @@ def test_gold_that_exact_match_cannot_read_has_no_hardness(invented: Path, tmp_p
 @pytest.mark.parametrize(
     ("name", "files", "db", "says"),
     [
-        ("sider", {}, None, "choose one of spider, bird, held_back"),
+        ("sider", {}, None, "choose one of spider, bird, held_out"),
         ("spider", {}, None, "dev.json is not there: Spider's folder holds"),
         ("spider", {"dev.json": "[]"}, None, "tables.json is not there"),
         ("spider", {"dev.json": "{"}, None, "dev.json is not JSON"),

@@ -15,7 +15,7 @@ from agent.prompts.plan_format import Plan, PlanError, PlannedTable, parse_plan
 from eval.datasets.gold_databases import TrainingDatabase, open_training
 from eval.datasets.gold_sql import normalise, parse, plan_answer, sql_text
 from eval.datasets.registry import load_dataset
-from eval.datasets.sources import HELD_BACK, Question, load_dev, load_questions, without_dev
+from eval.datasets.sources import HELD_OUT, Question, load_dev, load_questions, without_dev
 from tools.schema import Column, Schema, Table
 from training.data.build import build, items
 from training.data.options import Options, Tally
@@ -57,7 +57,7 @@ def test_no_dev_database_and_no_dev_question_is_trained_on(spider: Path) -> None
     assert not {q.db_id for q in kept} & dev.db_ids
     assert not {" ".join(q.text.casefold().split()).rstrip(" ?.!") for q in kept} & texts
     assert 0 < len(left_out) < 200
-    assert len(set(HELD_BACK)) == 10 and set(HELD_BACK) <= {q.db_id for q in kept}
+    assert len(set(HELD_OUT)) == 10 and set(HELD_OUT) <= {q.db_id for q in kept}
 
 
 def test_a_planted_dev_question_is_left_out(spider: Path) -> None:
@@ -88,32 +88,32 @@ def test_the_same_options_give_the_same_bytes_and_parts_are_kept(spider: Path, t
 
 
 def test_groups_are_what_the_trainer_reads(spider: Path, tmp_path: Path) -> None:
-    """Guards the file format, and against held-back questions in the training file."""
+    """Guards the file format, and against held-out questions in the training file."""
     options = Options(variants=1, databases=("farm", "aircraft"))
     _build(spider, tmp_path, options)
-    train, held_back = (list(read_groups(tmp_path / name)) for name in ("train.jsonl", "held_back.jsonl"))
-    assert len(held_back) == 1 and len(train) > 5
-    assert not {group.prefix for group in train} & {group.prefix for group in held_back}
-    for group in train + held_back:
+    train, held_out = (list(read_groups(tmp_path / name)) for name in ("train.jsonl", "held_out.jsonl"))
+    assert len(held_out) == 1 and len(train) > 5
+    assert not {group.prefix for group in train} & {group.prefix for group in held_out}
+    for group in train + held_out:
         assert group.prefix.endswith("\n") and "\n" not in group.pairs[0].answer
         assert all(pair.prompt.startswith("dialect: ") and pair.answer.startswith(" ") for pair in group.pairs)
     skeletons = (tmp_path / "skeletons.txt").read_text(encoding="utf-8").splitlines()
     plans = [parse_plan(pair.answer).skeleton for group in train for pair in group.pairs if pair.step == "plan"]
     assert set(skeletons) == set(plans) and plans.count(skeletons[0]) == max(map(plans.count, skeletons))
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["held_back"] == ["aircraft"] and manifest["prompt_version"] == 2
+    assert manifest["held_out"] == ["aircraft"] and manifest["prompt_version"] == 2
     assert manifest["train"]["pairs"] == sum(len(group.pairs) for group in train)
     assert len({group.prefix for group in train}) == len(train)
 
 
-def test_fewer_queries_leave_every_plan_and_what_is_held_back(spider: Path, tmp_path: Path) -> None:
+def test_fewer_queries_leave_every_plan_and_what_is_held_out(spider: Path, tmp_path: Path) -> None:
     """Plans are what is hard to learn, and cost half of the tokens of plan and query."""
     _build(spider, tmp_path, Options(variants=1, queries=0.3, follow_ups=0, databases=("farm", "aircraft")))
 
     def count(name: str, step: str) -> int:
         return sum(pair.step == step for group in read_groups(tmp_path / name) for pair in group.pairs)
 
-    assert count("held_back.jsonl", "plan") == count("held_back.jsonl", "generate")
+    assert count("held_out.jsonl", "plan") == count("held_out.jsonl", "generate")
     plans = count("train.jsonl", "plan")
     assert 0.15 * plans < count("train.jsonl", "generate") < 0.45 * plans
 

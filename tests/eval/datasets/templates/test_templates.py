@@ -169,13 +169,13 @@ def test_a_result_that_says_nothing_is_refused(boats: Labels, asked: Asked) -> N
         telling(asked, boats.database)
 
 
-def test_templates_of_held_back_databases_are_held_out_by_kind(spider: Path, tmp_path: Path) -> None:
+def test_templates_of_held_out_databases_are_held_out_by_kind(spider: Path, tmp_path: Path) -> None:
     options = Options(variants=0, spider_syn=0, databases=("farm", "aircraft"))
     build(spider.parent, tmp_path, options, lambda text: len(text.split()), lambda line: None)
 
     def kinds(name: str) -> set[str]:
         return {pair.id.split("/")[0] for group in read_groups(tmp_path / name) for pair in group.pairs}
 
-    assert kinds("train.jsonl") >= {"spider", "tables", "sets"} and kinds("held_back.jsonl") <= {"spider", "spider_syn"}
+    assert kinds("train.jsonl") >= {"spider", "tables", "sets"} and kinds("held_out.jsonl") <= {"spider", "spider_syn"}
     for kind in ("tables", "sets", "superlatives"):
         assert kinds(f"held_out/{kind}.jsonl") == {kind}

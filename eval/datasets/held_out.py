@@ -1,4 +1,4 @@
-"""The questions, and follow-ups made from them, on the training databases that are held back from training."""
+"""The questions, and follow-ups made from them, on the training databases that are held out from training."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from eval.datasets.follow_ups import follow_up
 from eval.datasets.gold_databases import run
 from eval.datasets.gold_sql import GoldError, normalise, sql_text
 from eval.datasets.official import Example, database_file, spider_difficulty
-from eval.datasets.sources import HELD_BACK, Question, spider_questions, syn_questions
+from eval.datasets.sources import HELD_OUT, Question, spider_questions, syn_questions
 from eval.scoring.spider_rules import load_schemas, plug_in_value
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
@@ -23,8 +23,8 @@ CHOICE = 2  # follow-ups made per follow-up asked, so that every kind is among t
 _READERS = {"spider": spider_questions, "spider_syn": syn_questions}
 
 
-def load_held_back(data: Path, wording: Literal["spider", "spider_syn"]) -> list[Example]:
-    """The questions on the held-back databases. `data` holds spider/ and spider_syn/. Raises DatasetError."""
+def load_held_out(data: Path, wording: Literal["spider", "spider_syn"]) -> list[Example]:
+    """The questions on the held-out databases. `data` holds spider/ and spider_syn/. Raises DatasetError."""
     schemas = load_schemas(data / "spider" / "tables.json")
     return [
         Example(
@@ -36,19 +36,19 @@ def load_held_back(data: Path, wording: Literal["spider", "spider_syn"]) -> list
             database=database_file(data / "spider" / "database", question.db_id),
         )
         for question in _READERS[wording](data)
-        if question.db_id in HELD_BACK
+        if question.db_id in HELD_OUT
     ]
 
 
 def load_follow_ups(data: Path, count: int = FOLLOW_UPS) -> list[Example]:
-    """Second questions on the held-back databases, made like those of the training data; they are always the same.
+    """Second questions on the held-out databases, made like those of the training data; they are always the same.
 
     `history` is the first question; `difficulty` is the kind of change. They are spread over the databases and, within each,
     over the kinds. Raises DatasetError.
     """
     by_database: dict[str, list[Question]] = defaultdict(list)
     for question in spider_questions(data):
-        if question.db_id in HELD_BACK:
+        if question.db_id in HELD_OUT:
             by_database[question.db_id].append(question)
     share = ceil(count / len(by_database)) if by_database else 0
     made = [islice(_made(data, questions), CHOICE * share) for _, questions in sorted(by_database.items())]
