@@ -181,7 +181,7 @@ def _in_orders(
 
 def _recall(toolbox: AgentContext, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> LookupCorpus:
     """What the conversation remembers, together with what the model will probably write."""
-    if not toolbox.options.foretell:
+    if not toolbox.options.predicted_outputs:
         return toolbox.recall.copy()  # the call may be repeated, when the conversation remembers its very text
     older, newer = predicted_texts(name, slots, toolbox.profile.lead(name), _end(toolbox, tokenizer, name))
     encode = partial(_encoded, tokenizer)

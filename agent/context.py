@@ -32,7 +32,7 @@ class AgentOptions:
     race: decode every step again with plain decoding, so that the plain time is measured, not estimated.
     constrain: let the model write only SQL over the schema, if the profile's answers are only SQL; tell an endpoint the form
     of plans.
-    foretell: let drafts copy text predicted from the plan and the schema links; this changes speed only.
+    predicted_outputs: let drafts copy text predicted from the plan and the schema links; this changes speed only.
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
     values: show the cell values that the question names. hints: show the links, and cut large schemas to them.
     repair: repair SQL by rules before the model is asked again. Ablations switch these three off to measure their worth.
@@ -53,7 +53,7 @@ class AgentOptions:
     seed: int = 0
     race: bool = False
     constrain: bool = True
-    foretell: bool = True
+    predicted_outputs: bool = True
     values: bool = True
     hints: bool = True
     repair: bool = True

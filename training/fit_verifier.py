@@ -24,7 +24,7 @@ from eval.accuracy.record import RecordLog, known_fields
 from eval.accuracy.run import AccuracyBar, Scorer, fingerprint
 from eval.accuracy.summary import auroc, paired_difference, trust
 from eval.datasets.official import DatasetError, Example, database_file
-from eval.datasets.sources import HELD_OUT, WITHOUT_ROWS, spider_questions, syn_questions
+from eval.datasets.sources import HELD_OUT_DATABASES, WITHOUT_ROWS, spider_questions, syn_questions
 from eval.scoring.spider_rules import SPIDER
 from tools.result import Limits
 from training.fit_confidence import held_out, logistic, newton, threshold
@@ -70,7 +70,7 @@ def training_examples(data: Path, per_database: int, seed: int = 0) -> list[Exam
         Example(question.id, question.db_id, question.text, question.gold, database=file)
         for question in (*spider_questions(data), *syn_questions(data))
         if (file := database_file(data / "spider" / "database", question.db_id))
-        and question.db_id not in (*HELD_OUT, *WITHOUT_ROWS)
+        and question.db_id not in (*HELD_OUT_DATABASES, *WITHOUT_ROWS)
     ]
     Random(seed).shuffle(questions)
     by_database: dict[str, list[Example]] = defaultdict(list)

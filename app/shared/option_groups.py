@@ -111,7 +111,7 @@ class Asking:
     orders: options.Orders = 4
     attempts: options.Attempts = 2
     constrain: options.Constrain = True
-    foretell: options.Foretell = True
+    predicted_outputs: options.PredictedOutputs = True
     values: options.Values = True
     hints: options.Hints = True
     repair: options.Repair = True
@@ -136,7 +136,7 @@ class Asking:
             second_look=second_look if self.second_look is None else self.second_look,
             deadline_s=deadline_s,
             constrain=self.constrain,
-            foretell=self.foretell,
+            predicted_outputs=self.predicted_outputs,
             values=self.values,
             hints=self.hints,
             repair=self.repair,

@@ -173,9 +173,12 @@ Attempts = Annotated[int, typer.Option("--attempts", min=1, max=20, help="SQL st
 Constrain = Annotated[
     bool, typer.Option("--constrain/--no-constrain", help="Let a grammar hold the model to SQL over the schema.")
 ]
-Foretell = Annotated[
+PredictedOutputs = Annotated[
     bool,
-    typer.Option("--foretell/--no-foretell", help="Let drafts copy text predicted from the plan and the schema links."),
+    typer.Option(
+        "--predicted-outputs/--no-predicted-outputs",
+        help="Let drafts copy text predicted from the plan and the schema links.",
+    ),
 ]
 Values = Annotated[
     bool, typer.Option("--values/--no-values", help="Show the model the cell values that the question names.")

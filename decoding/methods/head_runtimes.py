@@ -286,7 +286,7 @@ WITH_HEAD = (3.5, 3.6, 4.2, 4.6, 4.4, 5.0, 5.6, 5.9, 6.4)
 WITHOUT_HEAD = (2.0, 2.9, 2.9, 3.6, 3.3, 3.6, 4.9, 5.4, 6.4)
 """Priors of what a round commits where the head drafts and where it does not, by the length of the longest match of a copy.
 
-Without a match the first is not what was measured where texts are foretold, but closer to what it is where none are.
+Without a match the first is not what was measured where texts are predicted, but closer to what it is where none are.
 """
 
 ROUND_STEPS = 1.45

@@ -116,7 +116,7 @@ COPIED = (0.0, 0.6, 0.7, 0.83, 0.79, 0.87, 0.84, 0.85, 0.88, 0.9, 0.91, 0.91, 0.
 
 BEGINNING = (0.6, 0.7, 0.62, 0.78, 0.98, 0.98)
 """The same where nothing is written yet, by the length of the match: 1, 2, 3 and more; of the first token and of later ones. A
-copy there is a text that was foretold as a whole.
+copy there is a text that was predicted as a whole.
 """
 
 SECOND = (0.6, 0.9)

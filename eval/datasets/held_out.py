@@ -13,7 +13,7 @@ from eval.datasets.follow_ups import follow_up
 from eval.datasets.gold_databases import run
 from eval.datasets.gold_sql import GoldError, normalise, sql_text
 from eval.datasets.official import Example, database_file, spider_difficulty
-from eval.datasets.sources import HELD_OUT, Question, spider_questions, syn_questions
+from eval.datasets.sources import HELD_OUT_DATABASES, Question, spider_questions, syn_questions
 from eval.scoring.spider_rules import load_schemas, plug_in_value
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
@@ -36,7 +36,7 @@ def load_held_out(data: Path, wording: Literal["spider", "spider_syn"]) -> list[
             database=database_file(data / "spider" / "database", question.db_id),
         )
         for question in _READERS[wording](data)
-        if question.db_id in HELD_OUT
+        if question.db_id in HELD_OUT_DATABASES
     ]
 
 
@@ -48,7 +48,7 @@ def load_follow_ups(data: Path, count: int = FOLLOW_UPS) -> list[Example]:
     """
     by_database: dict[str, list[Question]] = defaultdict(list)
     for question in spider_questions(data):
-        if question.db_id in HELD_OUT:
+        if question.db_id in HELD_OUT_DATABASES:
             by_database[question.db_id].append(question)
     share = ceil(count / len(by_database)) if by_database else 0
     made = [islice(_made(data, questions), CHOICE * share) for _, questions in sorted(by_database.items())]

@@ -14,7 +14,7 @@ Source = Literal["spider", "spider_syn", "bird"]
 # have 40 to 90 questions in Spider's training part and share no name with a dev database. They are enough to measure on (654
 # questions, and their Spider-Syn rewordings), and so few that training does not suffer. The names are written out so that no
 # change of code or data can move a question from one side to the other.
-HELD_OUT = (
+HELD_OUT_DATABASES = (
     "aircraft",
     "club_1",
     "csu_1",
@@ -74,7 +74,7 @@ def unique(questions: Iterable[Question]) -> list[Question]:
 def synonym_questions(data: Path) -> list[tuple[str, str]]:
     """Spider's training questions outside the held-out databases, each with Spider-Syn's rewording."""
     entries = _entries(data / "spider_syn" / "train_spider.json")
-    return [(e["SpiderQuestion"], e["SpiderSynQuestion"]) for e in entries if e["db_id"] not in HELD_OUT]
+    return [(e["SpiderQuestion"], e["SpiderSynQuestion"]) for e in entries if e["db_id"] not in HELD_OUT_DATABASES]
 
 
 @dataclass(frozen=True, slots=True)

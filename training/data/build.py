@@ -34,7 +34,7 @@ from eval.datasets.gold_databases import (
 )
 from eval.datasets.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.official import DatasetError
-from eval.datasets.sources import HELD_OUT, Question, load_dev, load_questions, synonym_questions, without_dev
+from eval.datasets.sources import HELD_OUT_DATABASES, Question, load_dev, load_questions, synonym_questions, without_dev
 from tools.schema import ColumnRef, Schema, Table
 from training.data.examples import Item, Placed, Setting, pairs
 from training.data.options import CountTokens, Material, Options, Tally
@@ -119,7 +119,7 @@ def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, re
     material = Material(data, options, guests, read_synonyms(synonym_questions(data)), count_tokens)
     tables = wikisql_parts(data) if options.wikisql and not options.databases else {}
     makers: dict[str, Maker] = {
-        **{name: partial(_of_database, own, material, name in HELD_OUT) for name, own in by_database.items()},
+        **{name: partial(_of_database, own, material, name in HELD_OUT_DATABASES) for name, own in by_database.items()},
         **{name: partial(wikisql_groups, name, own, material) for name, own in tables.items()},
     }
     made_with = {**asdict(options), "databases": None, "jobs": None}
@@ -144,7 +144,7 @@ def _by_database(questions: Sequence[Question], options: Options) -> dict[str, l
 
 def _guests(data: Path, questions: Sequence[Question]) -> tuple[Table, ...]:
     """Tables to add as distractors: from Spider's training databases, but from none of dev's or the held-out ones."""
-    names = {q.db_id for q in questions if q.source == "spider"} - set(HELD_OUT)
+    names = {q.db_id for q in questions if q.source == "spider"} - set(HELD_OUT_DATABASES)
     return distractors([described_schema(data, name) for name in sorted(names)])
 
 
@@ -310,7 +310,7 @@ def _manifest(
         "options": asdict(options),
         "questions": dict(Counter(question.source for question in questions)),
         "left_out_as_dev": list(out_of_dev),
-        "held_out": [name for name in HELD_OUT if name in records],
+        "held_out": [name for name in HELD_OUT_DATABASES if name in records],
         "train": summed(training),
         "held_out_counts": summed(apart),
         "databases": {name: sum(record["pairs"].values()) for name, record in records.items()},

@@ -1,4 +1,4 @@
-"""The chat profile on a local model: its answers are plans and SQL, drafts find what is foretold, thoughts stay out."""
+"""The chat profile on a local model: its answers are plans and SQL, drafts find what is predicted, thoughts stay out."""
 
 from pathlib import Path
 
@@ -50,8 +50,8 @@ def test_every_method_writes_plain_decodings_text(loaded: LoadedModel, database:
     assert len(texts["plain"]) > 20 and set(texts.values()) == {texts["plain"]}
 
 
-def test_drafts_find_the_sql_that_the_plan_foretells(loaded: LoadedModel, database: Database) -> None:
-    """The model is untrained: its text is made the foretold one, by a constraint of that text alone."""
+def test_drafts_find_the_sql_that_the_plan_predicts(loaded: LoadedModel, database: Database) -> None:
+    """The model is untrained: its text is made the predicted one, by a constraint of that text alone."""
     toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, orders=1))
     Conversation(toolbox).ask(QUESTION)
     told = [loaded.decoder.tokenizer.decode(ids) for ids in toolbox.calls["plan"].options["recall"].sequences]

@@ -1,4 +1,4 @@
-"""What is foretold of plans and SQL: right where the plan leaves no choice, harmless where it is nonsense, found by drafts."""
+"""What is predicted of plans and SQL: right where the plan leaves no choice, harmless where it is nonsense, found by drafts."""
 
 from pathlib import Path
 
@@ -151,17 +151,17 @@ def test_any_skeleton_is_survived(words: list[str], known: bool) -> None:
     assert all(pieces) and (not pieces or pieces[-1].startswith("\nsql: "))
 
 
-def test_drafts_find_what_is_foretold_and_the_conversation_does_not(tmp_path: Path, database: Database) -> None:
+def test_drafts_find_what_is_predicted_and_the_conversation_does_not(tmp_path: Path, database: Database) -> None:
     """Also: answers are the same without."""
     path = tiny_checkpoint(tmp_path / "tiny", max_position_embeddings=4096)
     loaded = load_model(ModelChoice(str(path), profile="compact", temperature=1.0, decoder="prompt_lookup"))
     tokenizer, answers = loaded.decoder.tokenizer, []
     ends = skeletons(tokenizer.token(min(tokenizer.stop_ids)))
-    for foretell in (True, False):
-        toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, foretell=foretell))
+    for predicted in (True, False):
+        toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, predicted_outputs=predicted))
         answers.append(Conversation(toolbox).ask("How many singers are there?").attempts)
         told = [tokenizer.decode(ids, special=True) for ids in toolbox.calls["plan"].options["recall"].sequences]
-        assert ([text.startswith("plan: ") for text in told[:1]] == [True]) == foretell
-        assert (ends in told) == foretell
+        assert ([text.startswith("plan: ") for text in told[:1]] == [True]) == predicted
+        assert (ends in told) == predicted
         assert ends not in [tokenizer.decode(ids, special=True) for ids in toolbox.recall.sequences]
     assert answers[0] == answers[1]

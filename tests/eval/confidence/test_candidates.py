@@ -10,7 +10,7 @@ from agent.calibration import Vector
 from agent.context import AgentContext
 from agent.state import State
 from eval.datasets.official import Example
-from eval.datasets.sources import HELD_OUT, WITHOUT_ROWS
+from eval.datasets.sources import HELD_OUT_DATABASES, WITHOUT_ROWS
 from tests.eval.answering import AnsweringModel
 from training import fit_verifier
 from training.fit_verifier import collect, training_examples
@@ -43,7 +43,7 @@ def test_readings_are_judged_and_a_run_is_continued(
 def test_questions_are_drawn_from_training_databases_with_rows(spider: Path) -> None:
     found = training_examples(spider.parent, per_database=2, seed=1)
     databases = [example.db_id for example in found]
-    assert not {*databases} & {*HELD_OUT, *WITHOUT_ROWS}
+    assert not {*databases} & {*HELD_OUT_DATABASES, *WITHOUT_ROWS}
     assert len({*databases}) > 100 and max(map(databases.count, {*databases})) == 2
     assert [one.id for one in found] == [one.id for one in training_examples(spider.parent, 2, 1)]
     assert {example.id for example in found} < {example.id for example in training_examples(spider.parent, 3, 1)}

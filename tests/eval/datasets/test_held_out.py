@@ -12,7 +12,7 @@ from eval.accuracy.predict import AgentPredict
 from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.official import Example, database_file
 from eval.datasets.registry import load_dataset
-from eval.datasets.sources import HELD_OUT
+from eval.datasets.sources import HELD_OUT_DATABASES
 from eval.scoring.spider_rules import SPIDER
 from tests.agent.conftest import ScriptedModel
 from tools.result import Limits
@@ -27,7 +27,7 @@ def test_every_question_in_both_wordings(spider: Path) -> None:
     """Guards that the two differ in words alone, and that nothing else comes in."""
     plain, syn = (load_dataset(name, spider.parent) for name in ("held_out", "held_out/spider_syn"))
     assert len(plain) == len(syn) == 654
-    assert {e.db_id for e in plain} == {e.db_id for e in syn} == set(HELD_OUT)
+    assert {e.db_id for e in plain} == {e.db_id for e in syn} == set(HELD_OUT_DATABASES)
     assert all(example.executable and example.difficulty for example in plain)
     wordings = {(e.db_id, e.gold, e.question) for e in plain} & {(e.db_id, e.gold, e.question) for e in syn}
     assert 150 < len(wordings) < 300, "Spider-Syn leaves a third of the questions as they are"
@@ -35,7 +35,7 @@ def test_every_question_in_both_wordings(spider: Path) -> None:
 
 def test_follow_ups_are_spread_over_databases_and_kinds(follow_ups: list[Example]) -> None:
     assert len(follow_ups) == len({example.id for example in follow_ups}) == 100
-    assert Counter(example.db_id for example in follow_ups) == dict.fromkeys(HELD_OUT, 10)
+    assert Counter(example.db_id for example in follow_ups) == dict.fromkeys(HELD_OUT_DATABASES, 10)
     kinds = Counter(example.difficulty for example in follow_ups)
     assert set(kinds) == {"filter", "limit", "count", "sort", "group", "aggregate"}
     assert max(kinds.values()) < 35

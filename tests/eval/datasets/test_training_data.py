@@ -15,7 +15,7 @@ from agent.prompts.plan_format import Plan, PlanError, PlannedTable, parse_plan
 from eval.datasets.gold_databases import TrainingDatabase, open_training
 from eval.datasets.gold_sql import normalise, parse, plan_answer, sql_text
 from eval.datasets.registry import load_dataset
-from eval.datasets.sources import HELD_OUT, Question, load_dev, load_questions, without_dev
+from eval.datasets.sources import HELD_OUT_DATABASES, Question, load_dev, load_questions, without_dev
 from tools.schema import Column, Schema, Table
 from training.data.build import build, items
 from training.data.options import Options, Tally
@@ -57,7 +57,7 @@ def test_no_dev_database_and_no_dev_question_is_trained_on(spider: Path) -> None
     assert not {q.db_id for q in kept} & dev.db_ids
     assert not {" ".join(q.text.casefold().split()).rstrip(" ?.!") for q in kept} & texts
     assert 0 < len(left_out) < 200
-    assert len(set(HELD_OUT)) == 10 and set(HELD_OUT) <= {q.db_id for q in kept}
+    assert len(set(HELD_OUT_DATABASES)) == 10 and set(HELD_OUT_DATABASES) <= {q.db_id for q in kept}
 
 
 def test_a_planted_dev_question_is_left_out(spider: Path) -> None:
