@@ -167,7 +167,7 @@ def _replies(turn: TurnView, error: dict[str, Any] | None, continues: Any) -> li
 def _chosen(other: dict[str, Any]) -> str:
     """What is known of a reading that the asker took."""
     sure = other.get("confidence")
-    known = "" if sure is None else f" · likely right in {100 * sure:.0f} of 100 such cases"
+    known = "" if sure is None else f" · right in about {100 * sure:.0f} of 100"
     return f"you chose this reading{known}"
 
 

@@ -190,7 +190,7 @@ def test_a_reading_that_was_chosen_says_so_and_has_a_way_back() -> None:
         return shown["content"], [each["label"] for each in shown["options"]]
 
     chosen, labels = click("Rather: Takes 2.")
-    assert "you chose this reading · likely right in 20 of 100" in chosen
+    assert "you chose this reading · right in about 20 of 100" in chosen
     assert labels == ["Back to the first reading", "Rather: Takes 3."]
     chosen, labels = click("Rather: Takes 3.")
     assert "20 of 100" not in chosen and "30 of 100" in chosen
