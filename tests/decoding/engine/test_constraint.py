@@ -6,7 +6,7 @@ from decoding.engine.constraint import Begun, Constraint
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampling.sampler import Sampler
 from decoding.methods.registry import load_method
-from tests.decoding.models.one_of import OneOf
+from tests.decoding.engine.one_of import OneOf
 from tests.decoding.models.toy import ToyTarget
 
 STOP = frozenset({7, 9})

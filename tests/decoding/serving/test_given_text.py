@@ -16,8 +16,8 @@ from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.cpu_target import CpuTarget
 from decoding.tokenizer.tokenizer import Tokenizer
 from kernels.cpu.processor import variant
+from tests.decoding.engine.one_of import OneOf
 from tests.decoding.engine.reading import read, rows_fed
-from tests.decoding.models.one_of import OneOf
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = "How many singers do we have?"

@@ -52,7 +52,6 @@ FLAGS = {
     "no_amounts": (True, False),
     "dated": (True, False),
     "ordered": (True, False),
-    "elsewhere": (False, True),
     "gaps": (False, True),
     "negated": (False, True),  # the question leaves no room for NOT
     "absent": (False, False),  # nothing is said to be missing

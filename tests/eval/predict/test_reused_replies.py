@@ -11,7 +11,7 @@ from decoding.engine.recall import Recall
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 from eval.predict.reused_replies import ReusingDecoder, key_of
-from tests.decoding.models.one_of import OneOf
+from tests.decoding.engine.one_of import OneOf
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = "How many singers are there?"

@@ -10,8 +10,8 @@ from decoding.engine.records.row_costs import RowCosts
 from decoding.methods.drafting.expected_tree import ExpectedTree, Reached, expected_tree
 from decoding.methods.drafting.planned import LEAST, Prices, planned
 from decoding.methods.drafting.pooled import pooled
+from tests.decoding.engine.one_of import OneOf
 from tests.decoding.methods.test_jacobi_forcing import OneOfTwo
-from tests.decoding.models.one_of import OneOf
 
 SHARES = {(): {1: 0.6, 2: 0.3}, (1,): {3: 0.5, 4: 0.1}, (1, 3): {5: 0.9}, (2,): {3: 0.9}}
 

@@ -5,7 +5,7 @@ import pytest
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.records.experience import Experience
 from decoding.methods.jacobi.copied import BEGINNING, COPIED, SECOND, CopiedGuesses
-from tests.decoding.models.one_of import OneOf
+from tests.decoding.engine.one_of import OneOf
 
 TEXT = [1, 2]
 FOLLOWED = [(1, 2, 5, 6, 7), (1, 2, 5, 8, 9)]  # the first one is preferred
