@@ -17,7 +17,15 @@ from app.ask.chat_commands import ChatCommands, Leave, kept_conversations
 from app.ask.inspect import export_answer
 from app.ask.spare_tracing import spare_tracing
 from app.shared import databases, exit_codes, options, output, streams
-from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, Asking, DatabaseOptions, Decoding, Query, spread
+from app.shared.option_groups import (
+    EXPORTED_ROWS,
+    SHOWN_ROWS,
+    Asking,
+    DatabaseOptions,
+    Decoding,
+    Query,
+    spread_for_people,
+)
 from app.shared.process import MachineTurn
 
 if TYPE_CHECKING:
@@ -34,7 +42,7 @@ Clarify = Annotated[
 Steps = Annotated[bool, typer.Option("--steps", help="Show what each step of the agent cost.")]
 
 
-@spread
+@spread_for_people
 def ask(
     question: Annotated[str | None, typer.Argument(help="The question; read from stdin when it is not given.")] = None,
     source: DatabaseOptions = DatabaseOptions(),
@@ -95,7 +103,7 @@ def _exported(conversation: "Conversation", path: Path) -> tuple[str, tuple[str,
         return "", exit_codes.told_of(error)
 
 
-@spread
+@spread_for_people
 def chat(
     source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),

@@ -18,7 +18,7 @@ from app.serve.chat_completions import BadRequest, ChatAnswer, ChatRequest, read
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen, openai_error
 from app.serve.questions import question_route
 from app.shared import databases, exit_codes, options
-from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
+from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread_for_people
 from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.engine.rounds import measure
 
@@ -102,7 +102,7 @@ PromptRows = Annotated[
 ]
 
 
-@spread
+@spread_for_people
 def serve(
     decoding: Decoding = Decoding(),
     host: Host = "127.0.0.1",

@@ -15,7 +15,7 @@ import typer
 from app import doctor
 from app.serve.listening import AllowHost
 from app.shared import databases, exit_codes, options
-from app.shared.option_groups import DatabaseOptions, Decoding, spread
+from app.shared.option_groups import DatabaseOptions, Decoding, spread_for_people
 from app.shared.options import Chats
 from decoding.errors import pip_install
 
@@ -58,7 +58,7 @@ Waiting = Annotated[
 Browser = Annotated[bool, typer.Option("--browser", help="Open the page in a browser.")]
 
 
-@spread
+@spread_for_people
 def ui(
     source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),

@@ -1,10 +1,11 @@
 """Option groups that several commands share, as dataclasses, and the decorator that turns them into options."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from app.shared import options
 
@@ -145,8 +146,20 @@ class Asking:
         )
 
 
-def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """Make each field of a command's dataclass parameters an option of its own."""
+LABORATORY = (
+    "adapter", "attempts", "constrain", "device", "dtype", "hints", "kv_dtype", "node_option", "orders",
+    "predicted_outputs", "profile", "race", "repair", "seed", "temperature", "values",
+)  # fmt: skip
+"""Options that measurements set and a person hardly does. Commands for people take them, and leave them out of their help."""
+
+
+def spread_for_people(command: Callable[..., None]) -> Callable[..., None]:
+    """As `spread`, with the options of the laboratory left out of the help."""
+    return spread(command, LABORATORY)
+
+
+def spread(command: Callable[..., None], hidden: Collection[str] = ()) -> Callable[..., None]:
+    """Make each field of a command's dataclass parameters an option of its own; the help leaves out those in `hidden`."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     shown: list[inspect.Parameter] = []
@@ -158,7 +171,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
         built = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
         command(**built, **given)
 
-    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
+    keyword = [_option(parameter, parameter.name in hidden) for parameter in shown]
     wrapper.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
     return wrapper
@@ -189,3 +202,14 @@ def _fields(group: Any) -> list[inspect.Parameter]:
         )
         for field in fields(group)
     ]
+
+
+def _option(parameter: inspect.Parameter, hidden: bool) -> inspect.Parameter:
+    """The parameter by keyword alone, left out of the help if `hidden`."""
+    annotation = parameter.annotation
+    if hidden:
+        kind, *information = get_args(annotation)
+        option = copy(information[-1])
+        option.hidden = True
+        annotation = Annotated[kind, option]
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
