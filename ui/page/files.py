@@ -82,11 +82,10 @@ def waiting_files(preview: Preview, session: Session, place: int = 0) -> Updates
         preview.total: gr.update(value=sheet.keeps_total, visible=bool(sheet.total)),
         preview.view: preview_html(sheet),
         preview.trouble: gr.update(value="", visible=False),
-        preview.beside: gr.update(visible=others, interactive=True),
+        preview.beside: gr.update(visible=others),
         preview.alone: gr.update(
             value="Replace what is open" if others else "Open",
             variant="secondary" if others else "primary",
-            interactive=True,
         ),
     }
 
@@ -108,8 +107,8 @@ class Incoming:
         yield from self._read_anew(request, place, lambda data: data.keep_total(place or 0, keeps))
 
     def _read_anew(self, request: gr.Request, place: int | None, read: Callable[[OpenData], None]) -> Iterator[Updates]:
+        """Open can be clicked meanwhile, and waits: a button that is disabled under the pointer swallows the click."""
         session = self._find(request)
-        yield {button: gr.update(interactive=False) for button in (self._preview.beside, self._preview.alone)}
         try:
             read(session.data)
         except OpenError as error:
