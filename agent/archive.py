@@ -131,12 +131,6 @@ class Archive:
             connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
         return True
 
-    def hand_over(self, owner: str, to: str) -> None:
-        """Give all conversations of one owner to another."""
-        self._do("UPDATE conversations SET owner = ? WHERE owner = ?", to, owner)
-        for each in (owner, to):
-            self._used.pop(each, None)
-
     def close(self) -> None:
         with self._lock:
             self._connection.close()
