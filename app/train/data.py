@@ -85,6 +85,9 @@ class Parts:
             "--gold-hints", min=0.0, max=1.0, help="Share of what the answer needs and linking misses that is hinted."
         ),
     ] = 0.6
+    authored: Annotated[
+        str, typer.Option("--authored", help="Folder of authored data, training/authored, whose questions are added.")
+    ] = ""
     databases: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; the files are the same for any number.")] = 2
     seed: options.Seed = 0

@@ -23,6 +23,7 @@ from sqlglot import exp
 
 from agent.prompts.compact import PROMPT_VERSION
 from agent.prompts.plan_format import parse_plan
+from eval.datasets.authored import Part, part_of
 from eval.datasets.gold_databases import (
     Target,
     TrainingDatabase,
@@ -36,6 +37,7 @@ from eval.datasets.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.official import DatasetError
 from eval.datasets.sources import HELD_OUT_DATABASES, Question, load_dev, load_questions, synonym_questions, without_dev
 from tools.schema import ColumnRef, Schema, Table
+from training.data.authored import authored_items, open_authored
 from training.data.examples import Item, Placed, Setting, pairs
 from training.data.options import CountTokens, Material, Options, Tally
 from training.data.parts import (
@@ -121,6 +123,7 @@ def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, re
     makers: dict[str, Maker] = {
         **{name: partial(_of_database, own, material, name in HELD_OUT_DATABASES) for name, own in by_database.items()},
         **{name: partial(wikisql_groups, name, own, material) for name, own in tables.items()},
+        **_authored(material),
     }
     made_with = {**asdict(options), "databases": None, "jobs": None}
     records = make_parts(makers, out / "parts", made_with, count_tokens, options.jobs, report)
@@ -171,6 +174,31 @@ def _templates_held_out(
         }
     finally:
         database.close()
+
+
+def _authored(material: Material) -> dict[str, Maker]:
+    """The makers of the authored databases: those for choosing are held out, and nothing is made of the sealed ones."""
+    if not material.options.authored:
+        return {}
+    folder = Path(material.options.authored)
+    parts: dict[Part, str] = {"train": TRAIN_FILE, "choosing": f"{HELD_OUT}/authored.jsonl"}
+    return {
+        f"authored-{name}": partial(authored_groups, folder / name, file, material)
+        for part, file in parts.items()
+        for name in part_of(folder, part)
+    }
+
+
+def authored_groups(folder: Path, file: str, material: Material, scratch: Path) -> Made:
+    """Pairs of one authored database's questions and turns, under its own names."""
+    tally, chance = Tally(), Random(f"{material.options.seed}/authored/{folder.name}")
+    database = open_authored(folder)
+    try:
+        found = list(authored_items(folder, database, tally))
+        groups = _grouped(_original(found, database, material, chance, tally, 1.0))
+    finally:
+        database.close()
+    return Made({file: groups}, tally, len(found))
 
 
 def wikisql_groups(name: str, tables: Sequence[WikiTable], material: Material, scratch: Path) -> Made:
