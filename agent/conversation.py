@@ -1,6 +1,4 @@
-"""A conversation takes questions and gives events and answers.
-
-A conversation takes questions and gives events and answers. It owns the thread, its memory and its recall.
+"""A conversation takes questions and gives events and answers. It owns the thread, its memory and its recall.
 
 Prepares a question's events to be shown and stored: adds the text of token ids, and limits the rows.
 """

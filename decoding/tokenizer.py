@@ -1,4 +1,4 @@
-"""Converts text to token ids and back.
+"""Converts text to token ids and back for a checkpoint folder, with only the `tokenizers` library (no transformers at start).
 
 A checkpoint's Jinja chat template, rendered as transformers does it, in jinja2's immutable sandbox.
 
@@ -8,8 +8,6 @@ Converts token strings to text, a few at a time, without ever splitting a charac
 
 A detokenizer's pieces add up to exactly what the `tokenizers` library returns for all tokens at once. The decoder named in
 tokenizer.json determines which detokenizer is used.
-
-Converts text to token ids and back for a checkpoint folder, with only the `tokenizers` library (no transformers at start).
 
 A chat's format is the checkpoint's own template; what an agent's prompt says is not decided here.
 """

@@ -1,8 +1,6 @@
-"""Fits the verifier of readings on pools of candidates.
+"""Fits the verifier of readings on pools of candidates, and says what choosing by it is worth on others.
 
 Collects what a verifier is fitted on: for each question the readings that the agent samples, and which of them are right.
-
-Fits the verifier of readings on pools of candidates, and says what choosing by it is worth on others.
 """
 
 from collections import defaultdict

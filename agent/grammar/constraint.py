@@ -1,11 +1,9 @@
-"""Limits decoding to SELECT statements, or plans, over one schema.
+"""Limits decoding to SELECT statements, or plans, over one schema, with masks made from the lexer's states.
 
 Indexes a tokenizer's vocabulary by what its tokens spell, and makes masks from it. Built once per tokenizer.
 
 A token is a word token (at most one space, then ASCII letters, digits, `_`) or a mixed one. Masks over word tokens come
 from arrays and from lookups by text; mixed tokens are in a trie that the lexer walks.
-
-Limits decoding to SELECT statements, or plans, over one schema, with masks made from the lexer's states.
 
 A mask depends on the position between lexemes and on the lexeme begun, not on how the text was tokenised. Only `forced`
 looks at tokens, because what it adds must be tokenised as the tokenizer itself would have done.

@@ -1,8 +1,6 @@
-"""Says in one sentence what a result says.
+"""Says in one sentence what a result says: who leads and with how much, how many there are, or the one value.
 
 Names of tables and columns as English words: `list_price` is "list price", one of `albums` is an "album".
-
-Says in one sentence what a result says: who leads and with how much, how many there are, or the one value.
 
 Writes the one-sentence answer from a template, the result and the SQL: a 135M model must not retype rows.
 """

@@ -1,6 +1,4 @@
-"""`sqlagent bench`: measures how fast decoding is.
-
-`sqlagent bench`: measures how fast decoding is, method by method, and shows its iterations.
+"""`sqlagent bench`: measures how fast decoding is, method by method, and shows its iterations.
 
 `sqlagent bench cost`: measures how decoding's cost grows with context, draft, batch and schema.
 

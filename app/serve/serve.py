@@ -1,8 +1,6 @@
-"""`sqlagent serve`: the fast decoder behind OpenAI's chat completions.
+"""`sqlagent serve`: the fast decoder behind OpenAI's chat completions, so that other programs can use it.
 
 What the endpoint counts, for Prometheus at /metrics.
-
-`sqlagent serve`: the fast decoder behind OpenAI's chat completions, so that other programs can use it.
 """
 
 import secrets

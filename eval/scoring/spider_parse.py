@@ -1,11 +1,9 @@
-"""Parses a query into the form that Spider's exact match compares.
+"""Parses a query into the form that Spider's exact match compares. Checks names against the schema, and runs nothing.
 
 The parsed form of a query that Spider's exact match compares, and its tokens. `eval/scoring/spider_parse.py` parses.
 
 Columns are "table.column" in lower case, or "*". The parser accepts exactly what the official one does: one set operation
 per level, aliases only with AS and only of tables, no CASE, no window, no IS NULL. Spider's figures depend on that.
-
-Parses a query into the form that Spider's exact match compares. Checks names against the schema, and runs nothing.
 """
 
 import re

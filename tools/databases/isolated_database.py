@@ -1,12 +1,10 @@
-"""A database whose queries run in processes of their own, which can be killed.
+"""A database whose queries run in processes of their own, which can be killed: a query that hangs, eats memory or crashes its
+engine costs that query alone. The schema is read in this process; files that are copied are read in another (`copy_apart`).
 
 The owner of one process for queries: starts it when needed, holds it to its time, replaces it when lost.
 
 Copies files into a database in a process of their own: a file that crashes its reader, or makes it take all memory or
 hours, costs one line.
-
-A database whose queries run in processes of their own, which can be killed: a query that hangs, eats memory or crashes its
-engine costs that query alone. The schema is read in this process; files that are copied are read in another (`copy_apart`).
 
 Each process is started when it is first needed, and kept. What it answers is read as plain data
 (`tools/databases/query_messages.py`). There the engines' own classes run unchanged, so that the results are theirs.

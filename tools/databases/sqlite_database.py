@@ -1,11 +1,9 @@
-"""A SQLite file, opened so that no statement can change it.
+"""A SQLite file, opened so that no statement can change it, attach another, load code or read its catalogue.
 
 What SQLite's own authorizer lets a statement read: the second lock of hidden tables and columns, which reads no SQL.
 
 SQLite asks the authorizer about every column that a statement reads, by the name of its table. A visible view may read what it
 read when it was looked at; SQLite names the view then.
-
-A SQLite file, opened so that no statement can change it, attach another, load code or read its catalogue.
 
 Locks: `mode=ro`, `query_only`, `trusted_schema=OFF`, an authorizer that allows SELECT, READ of plain tables, FUNCTION except
 those never allowed, and RECURSIVE, but no READ of what is hidden (`sqlite_reads.py`); and limits on the length of values and

@@ -1,8 +1,6 @@
-"""Builds training data from benchmark folders.
+"""Builds training data from benchmark folders: groups of pairs for the trainer, and a manifest that describes them.
 
 Prepares the questions of one database: verifies gold SQL, matches values, adds second questions.
-
-Builds training data from benchmark folders: groups of pairs for the trainer, and a manifest that describes them.
 
 Writes `OUT/train.jsonl`, `OUT/held_out.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of
 the training plans (`agent/prompts/skeletons.txt` is a copy). `OUT/parts/` keeps finished databases, so that an interrupted

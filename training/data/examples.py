@@ -1,9 +1,7 @@
-"""Turns a question into pairs of prompt and answer, one per step of the agent.
+"""Turns a question into pairs of prompt and answer, one per step of the agent. The prompts are the agent's own:
+`agent.ask_model` fills the slots as in a conversation, and the compact profile writes them.
 
 Lets hints deserve trust: what the answer needs and linking misses becomes a link, with a given probability.
-
-Turns a question into pairs of prompt and answer, one per step of the agent. The prompts are the agent's own:
-`agent.ask_model` fills the slots as in a conversation, and the compact profile writes them.
 """
 
 from collections.abc import Iterator, Sequence

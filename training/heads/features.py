@@ -1,8 +1,6 @@
-"""The frozen target's hidden states of its responses, on which every head is trained.
+"""The frozen target's hidden states of its responses, on which every head is trained: computed once, memory-mapped from disk.
 
 A target's hidden states of training data as it has them when it decodes, in int8 for instance.
-
-The frozen target's hidden states of its responses, on which every head is trained: computed once, memory-mapped from disk.
 
 A folder holds `states.bf16` (raw, [rows, taps, hidden], in the order of the packs), `packs.npz` (the forests) and
 `features.json` (the target, the taps). A number takes 2 bytes, so a row takes 6,912 bytes for six taps of a target of width

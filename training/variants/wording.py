@@ -1,6 +1,4 @@
-"""Words that people use for the names in a schema.
-
-Words that people use for the names in a schema: labels, singular and plural.
+"""Words that people use for the names in a schema: labels, singular and plural.
 
 Learns synonyms for the words of names from Spider-Syn's questions, in which its authors replaced schema words.
 """

@@ -1,6 +1,4 @@
-"""The decoding benchmark: every method on the same prompts.
-
-The decoding benchmark: every method on the same prompts, with the same target, in one run.
+"""The decoding benchmark: every method on the same prompts, with the same target, in one run.
 
 The methods take turns at each prompt, so that drifts of the machine's speed affect all equally. Times are wall time of the
 decode, including prefill; prefill is the time to the first token, which for our methods includes their first draft. The
