@@ -173,7 +173,7 @@ class Run:
         if toolbox.result is not None:
             self.kept.whole_rows = {len(self._before): (toolbox.shown or toolbox.result).rows}
 
-    def _toolbox(self, retry: "Retry | None") -> AgentContext:
+    def _toolbox(self, retry: "RetriedTurn | None") -> AgentContext:
         grounds, settings = self.grounds, self.grounds.settings
         settings = replace(settings, clarify=settings.clarify and self._question.ask_back and retry is None)
         if retry and retry.sampled:
@@ -187,7 +187,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class RetriedTurn:
     """Another try at a question. `before`: the turns that it may lean on. `sampled`: both readings were tried already."""
 
     before: Sequence[TurnView]
@@ -210,19 +210,19 @@ def remembered(turns: Sequence[TurnView]) -> list[tuple[int, TurnView]]:
     return answered[-REMEMBERED_TURNS:]
 
 
-def retry_of(turns: Sequence[TurnView], place: int) -> Retry:
+def retry_of(turns: Sequence[TurnView], place: int) -> RetriedTurn:
     """Try the turn at `place` again: as before where no try has come to an answer; else in the other reading first, and by
     sampling once both were seen; never with the same SQL."""
     asked = turns[place]
     tries = [turn for turn in turns if (turn.question, turn.evidence) == (asked.question, asked.evidence)]
     before = [turn for turn in turns[:place] if not any(turn is each for each in tries)]
     if all(turn.answer is None for turn in tries):
-        return Retry(before, Retry(), sampled=False)
+        return RetriedTurn(before, Retry(), sampled=False)
     readings = {_reading(turn) for turn in tries}
     left: list[Reading] = [each for each in ("standalone", "follow_up") if each not in readings]
     other = left[0] if left and remembered(before) else None
     refused = tuple(dict.fromkeys(turn.sql for turn in tries if turn.sql))
-    return Retry(before, Retry(other or _reading(tries[0]), refused), sampled=other is None)
+    return RetriedTurn(before, Retry(other or _reading(tries[0]), refused), sampled=other is None)
 
 
 def _reading(turn: TurnView) -> Reading:
