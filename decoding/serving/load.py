@@ -146,7 +146,7 @@ def _target(
     if (leader := leader_here()) is not None:
         if kind == "hf":
             raise UnsupportedModel("transformers' own forward runs in one process; leave torchrun out")
-        from decoding.serving.processes import parallel_target
+        from decoding.serving.parts import parallel_target
 
         folder = adapter.files[0].parent if adapter else None
         return parallel_target(leader, path, dtype, device, folder, cache_bytes)

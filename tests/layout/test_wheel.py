@@ -79,7 +79,7 @@ def test_the_wheel_holds_one_package_and_no_tests(wheel: Path) -> None:
 def test_nothing_in_the_wheel_names_a_module_as_the_repository_does(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     files = [name for name in archive.namelist() if name.endswith(".py")]
-    assert len(files) > 500
+    assert len(files) > 380
     for file in files:
         for node in ast.walk(ast.parse(archive.read(file))):
             if isinstance(node, ast.ImportFrom):
@@ -127,7 +127,7 @@ def test_the_source_archive_builds_the_same_wheel(wheel: Path, tmp_path: Path) -
 
 def test_in_the_repository_installed_names_are_the_same_modules() -> None:
     code = (
-        "import sqlagent.tools.result as a, tools.result as b; from sqlagent.decoding.methods import table\n"
+        "import sqlagent.tools.result as a, tools.result as b; from sqlagent.decoding.methods import registry as table\n"
         "import decoding.methods.registry; print(a is b, table is decoding.methods.registry, table.__spec__.name)"
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -76,8 +76,8 @@ def test_a_dead_end_of_what_is_told_leaves_the_grammar(
 ) -> None:
     real = agent.ask_model.sql_constraint
 
-    def bare_only(*args: Any, said: object, **kw: Any) -> Any:
-        return DeadEnd(loaded.decoder.target.vocab_size) if said else real(*args, **kw)
+    def bare_only(*args: Any, context: object, **kw: Any) -> Any:
+        return DeadEnd(loaded.decoder.target.vocab_size) if context else real(*args, context=context, **kw)
 
     monkeypatch.setattr(agent.ask_model, "sql_constraint", bare_only)
     sql, detail = first_sql(loaded, database)

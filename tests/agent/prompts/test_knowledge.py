@@ -101,7 +101,7 @@ def test_the_web_chat_takes_it_for_its_own_database_alone(folder: Path, tmp_path
         if source != "example":
             bring(session, elsewhere)
         list(session.ask("How many stars have a name?"))
-        assert session._toolbox is not None
-        lines = _prompt(session._toolbox).splitlines()
+        assert session.kept.toolbox is not None
+        lines = _prompt(session.kept.toolbox).splitlines()
         assert [line for line in lines if line.startswith("knowledge:")] == ([f"knowledge: {known}"] if known else [])
     workspace.close()

@@ -22,9 +22,9 @@ def _run(tmp_path: Path, *arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "first", "last"),
     [
-        ((), "base model, plan and SQL", "without sold"),
+        ((), "base model, plan and SQL", "without spelling"),
         (("--rows", "parts"), "base model, plan and SQL", "+ second look"),
-        (("--rows", "without"), "default agent", "without sold"),
+        (("--rows", "without"), "default agent", "without spelling"),
     ],
 )
 def test_the_options_choose_the_rows(

@@ -38,7 +38,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def masters(folder: Path) -> dict[str, Tensor]:
-    return torch.load(folder / "progress.pt")["weights"]  # type: ignore[no-any-return]
+    return torch.load(folder / "checkpoint.pt")["weights"]  # type: ignore[no-any-return]
 
 
 def close(found: dict[str, Tensor], wanted: dict[str, Tensor], atol: float) -> None:

@@ -36,11 +36,11 @@ def test_every_kernel_has_a_test_of_its_name_and_a_row(monkeypatch: pytest.Monke
     monkeypatch.setattr(tree_attention, "_PROGRAMS", 4)  # the interpreter runs one after another
     machine = Machine(1e3, 1e9)
     rows = list(measure(TINY, machine, once, lambda text: None))
-    written = {
-        path.stem for path in (ROOT / "kernels").glob("*.py") if "@triton.jit" in path.read_text(encoding="utf-8")
-    }
-    assert {row["kernel"] for row in rows} == written
-    assert all((ROOT / "tests" / "kernels" / f"test_{name}.py").exists() for name in written)
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "kernels" / "gpu").glob("*.py")]
+    written = sum("@triton.jit" in text for text in sources)  # modules with kernels; `norm` and `choice` hold several
+    measured = {row["kernel"] for row in rows}
+    assert len(measured) == 9 and written == 7
+    assert all((ROOT / "tests" / "kernels" / f"test_{name}.py").exists() for name in measured)
     assert all(row["us"] == 2000 and row["times_as_long"] == 1 for row in rows)
     floors = {str(row["kernel"]): row["floor_us"] for row in rows}
     assert floors["choice"] == 4 * 70 * 4, "every logit is read once"

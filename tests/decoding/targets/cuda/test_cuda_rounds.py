@@ -1,4 +1,4 @@
-"""What a round on a GPU costs beside its kernels: waits for the device, launches of tables, rows of the LM head, graphs."""
+"""What a round on a GPU costs beside its kernels: waits for the device, launches of compaction, rows of the LM head, graphs."""
 
 import warnings
 from collections.abc import Callable

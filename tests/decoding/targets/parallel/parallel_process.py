@@ -96,7 +96,7 @@ PLANTS: dict[str, Callable[[], Any]] = {
 
 def main(plant: str, out: str, *folders: str) -> None:
     """OUT "wait": load, say so on stdout, and wait to be killed."""
-    from decoding.serving.processes import parallel_target
+    from decoding.serving.parts import parallel_target
 
     torch.set_num_threads(1)
     small_steps()
