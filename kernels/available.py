@@ -1,9 +1,4 @@
-"""Whether kernels can run on a device or processor, and the choice between a kernel and its reference.
-
-Decides between a Triton kernel and its plain-torch reference.
-
-Whether our kernels can run on a device, or on this processor.
-"""
+"""Whether our kernels can run on a device, or on this processor."""
 
 import ctypes
 import importlib
@@ -11,20 +6,6 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-
-import triton
-from torch import Tensor
-
-
-def on_triton(tensor: Tensor) -> bool:
-    """True on CUDA, and anywhere while Triton's interpreter is on (TRITON_INTERPRET=1 since before this was imported)."""
-    return tensor.is_cuda or bool(triton.knobs.runtime.interpret)
-
-
-def padded(size: int, least: int = 16) -> int:
-    """The next power of two, but at least `least`: Triton's matrix products take no smaller sizes than 16."""
-    return max(least, 1 << (size - 1).bit_length())
-
 
 _HAS_TRITON = find_spec("triton") is not None  # torch has CUDA on systems for which there is no Triton
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from decoding.targets.fast_ops import RopeTable
-from decoding.targets.kv_cache import TensorTable
 from decoding.targets.llama_model import Layer, LlamaModel
-from kernels.available import padded
+from decoding.targets.tensor_tables import TensorTable
+from kernels.gpu.launch import padded
 from kernels.gpu.low_bit import LowBit, low_bit_product
 from kernels.gpu.norm import adapt_and_norm, add_rms_norm, gated
 from kernels.gpu.ragged import Ragged, SequenceRows

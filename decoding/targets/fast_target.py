@@ -37,8 +37,8 @@ from decoding.targets import prefix_cache
 from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
 from decoding.targets.fast_ops import attend, attend_behind, attention_bias, rotate
 from decoding.targets.int8.quantize import rotated
-from decoding.targets.kv_cache import SharedTable, TensorTable
 from decoding.targets.llama_model import Layer, LlamaModel
+from decoding.targets.tensor_tables import SharedTable, TensorTable
 from kernels.gpu.ragged import SequenceRows
 
 

@@ -20,7 +20,7 @@ from decoding.targets.fast_ops import Projection, RopeTable, adapted, projection
 from decoding.targets.int8 import quantize
 from decoding.targets.int8.quantize import Rounded, rotated, rounded_model
 from decoding.targets.int8.rounding import HEAD, stream_rotation
-from decoding.targets.kv_cache import TensorTable
+from decoding.targets.tensor_tables import TensorTable
 from kernels.gpu.low_bit import LowBit, joined, low_bit_reference
 from kernels.gpu.ragged import SequenceRows
 

@@ -59,8 +59,8 @@ from decoding.targets.fast_ops import Projection
 from decoding.targets.fast_target import Chunk, FastSequence, FastTarget, head_rows, sequence_rows
 from decoding.targets.int8.quantize import Rounded
 from decoding.targets.int8.rounding import HEAD
-from decoding.targets.kv_cache import SharedTable
 from decoding.targets.llama_model import LlamaModel, Packer
+from decoding.targets.tensor_tables import SharedTable
 from kernels.gpu.ragged import SequenceRows
 
 Message = dict[str, Any]

@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.available import on_triton
+from kernels.gpu.launch import on_triton
 
 BLOCK = 32  # columns: of 4 bits, 16 bytes hold so many. Groups are whole blocks
 _HALF = BLOCK // 2

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.available import on_triton, padded
+from kernels.gpu.launch import on_triton, padded
 from kernels.gpu.ragged import Ragged
 
 _LARGEST = 448.0  # in e4m3

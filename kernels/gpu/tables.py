@@ -22,7 +22,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kernels.available import on_triton, padded
+from kernels.gpu.launch import on_triton, padded
 
 
 def sent(numbers: Iterable[Any] | NDArray[Any], device: torch.device) -> Tensor:

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.available import on_triton, padded
+from kernels.gpu.launch import on_triton, padded
 from kernels.gpu.ragged import Ragged
 from kernels.gpu.rope import read_rows, scales_of
 

@@ -69,11 +69,12 @@ def test_the_page_has_four_walks_of_one_call_and_one_file_each() -> None:
 
 
 def test_links_and_paths_of_the_page_lead_somewhere() -> None:
-    text, root = PAGE.read_text(), PAGE.parent
+    text, root = PAGE.read_text(), PAGE.parents[1]
     links = re.findall(r"\]\(([\w./]+)", text)
     paths = re.findall(r"`((?:agent|app|decoding|eval|tests|tools)/[\w/]+\.py)`", text)
     assert links and len(paths) > 5
-    assert [each for each in (*links, *paths) if not (root / each).exists()] == []
+    assert [each for each in links if not (PAGE.parent / each).exists()] == []
+    assert [each for each in paths if not (root / each).exists()] == []
 
 
 # --- a decoding method with a draft head -----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from decoding.engine.target import Array
 from decoding.heads.modules.block import BlockHead, DominoHead, TextBlock
 from decoding.heads.modules.layer import KeysValues
 from decoding.heads.on_torch.context import DraftVocabulary, TensorContext, log_probabilities
-from decoding.targets.kv_cache import TensorTable
+from decoding.targets.tensor_tables import TensorTable
 from kernels.available import runs_kernels
 from kernels.gpu.domino import Correction, correct_chain
 from kernels.gpu.tables import Graph, RecentGraphs, fetched, sent

@@ -113,7 +113,8 @@ def test_a_missing_extra_is_one_line(package: str, monkeypatch: pytest.MonkeyPat
     said = CliRunner().invoke(app, ["serve", "--port", "0"])
     assert said.exit_code == exit_codes.USAGE
     assert (
-        said.stderr == f"sqlagent: this needs the package {package}; install it with: pip install 'sqlagent[serve]'\n"
+        said.stderr
+        == f"sqlagent: this needs the package {package}; install it with: pip install 'sqlagent-local[serve]'\n"
     )
 
 

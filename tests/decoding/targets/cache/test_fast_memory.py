@@ -9,8 +9,8 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput
 from decoding.targets.fast_target import FastSequence, FastTarget
-from decoding.targets.kv_cache import TensorTable
 from decoding.targets.prefix_cache import Entry, PrefixCache, common_length, longest_prefix
+from decoding.targets.tensor_tables import TensorTable
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 

@@ -13,7 +13,7 @@ from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput
 from decoding.methods.registry import load_method
 from decoding.targets.fast_target import FastSequence, FastTarget
-from decoding.targets.kv_cache import WORTH_SHARING, SharedTable, TensorTable
+from decoding.targets.tensor_tables import WORTH_SHARING, SharedTable, TensorTable
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
