@@ -15,7 +15,8 @@ from decoding.errors import UnsupportedModel
 from decoding.targets.fast_target import FastModel
 from decoding.targets.int8.rounding import HEAD
 from decoding.targets.llama_model import LlamaModel
-from decoding.targets.parallel import Group, GroupShare, Leader, Message, ParallelTarget, Split
+from decoding.targets.parallel import GroupShare, ParallelTarget, Split
+from decoding.targets.process_group import Group, Leader, Message
 from kernels.available import runs_kernels
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -20,7 +20,7 @@ from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput, ForwardOutput
 from decoding.targets import cached_target, fast_target, kv_cache
 from decoding.targets import fast_target as fast_model
-from decoding.targets import kv_cache as shared_table
+from decoding.targets import tensor_tables as shared_table
 from decoding.targets.fast_ops import rotate
 from decoding.targets.fast_target import FastModel, FastSequence, FastTarget
 from decoding.targets.kv_cache import TokenTable

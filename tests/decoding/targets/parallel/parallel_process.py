@@ -24,8 +24,8 @@ from decoding.engine.target import AnyTarget
 from decoding.methods.registry import load_method
 from decoding.serving import processes
 from decoding.targets import cached_target, fast_target, kv_cache
-from decoding.targets import kv_cache as shared_table
-from decoding.targets.parallel import Group, Leader
+from decoding.targets import tensor_tables as shared_table
+from decoding.targets.process_group import Group, Leader
 from tests.decoding.models.doubles import Blank, Fuzz
 from tests.decoding.models.random_heads import ready_method
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from decoding.targets import cached_target, fast_target, kv_cache
-from decoding.targets import kv_cache as shared_table
+from decoding.targets import tensor_tables as shared_table
 from decoding.targets.fast_target import FastTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.targets.parallel.parallel_process import PLANTS, VOCAB, texts_of

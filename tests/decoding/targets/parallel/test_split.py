@@ -12,7 +12,8 @@ import torch
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_parts, read_weights
 from decoding.errors import UnsupportedModel
-from decoding.targets.parallel import Leader, Message, ProcessLost, Split
+from decoding.targets.parallel import Split
+from decoding.targets.process_group import Leader, Message, ProcessLost
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.targets.parallel.test_parallel_target import SECONDS, started_with
 
