@@ -15,7 +15,7 @@ _ROUNDS = 10
 
 
 def gumbel(seed: int, position: int | npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Standard Gumbel noise for each token id, fp32: `kernels.gpu.choice.gumbel` says how it is keyed. Both broadcast."""
+    """Standard Gumbel noise for each token id, fp32: `kernels.gpu.philox.gumbel` says how it is keyed. Both broadcast."""
     return gumbel_of(first_words(seed, position, tokens))
 
 

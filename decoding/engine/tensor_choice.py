@@ -16,7 +16,7 @@ from torch import Tensor
 from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import Array, ForwardOutput, TokenSet
 from kernels.available import runs_kernels
-from kernels.gpu.choice import gumbel
+from kernels.gpu.philox import gumbel
 from kernels.gpu.tables import fetched, sent
 from kernels.gumbel import GUMBEL_MAX, GUMBEL_MIN
 

@@ -5,7 +5,8 @@ import torch
 from triton.runtime.interpreter import InterpreterBuilder
 
 from decoding.engine.sampler import keyed_argmax
-from kernels.gpu.choice import choose, choose_reference, gumbel
+from kernels.gpu.choice import choose, choose_reference
+from kernels.gpu.philox import gumbel
 from tests.kernels.ragged_data import DEVICE
 
 SEEDS = (3, -7, 2**62 + 9, 5 + (1 << 32))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.gpu.tables import Move, compact
+from kernels.gpu.compaction import Move, compact
 from tests.kernels.ragged_data import DEVICE
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.gpu.compaction import Move, compact
 from kernels.gpu.ragged import Ragged, SequenceRows
 from kernels.gpu.rope import read_rows, rotate_and_store, rotate_and_store_reference, rounded, scale_planes, write_rows
-from kernels.gpu.tables import Move, compact
 from kernels.gpu.tree_attention import tree_attention, tree_attention_reference
 from tests.kernels.ragged_data import DEVICE, tree
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from kernels.gpu.low_bit import LowBit, low_bit_product, low_bit_reference, packed
+from kernels.gpu.low_bit import LowBit, low_bit_reference, packed
+from kernels.gpu.low_bit_product import low_bit_product
 from tests.kernels.ragged_data import DEVICE
 
 KINDS = ("fp8", "int8", "int4")
@@ -63,7 +64,7 @@ def test_columns_in_an_order_of_their_own() -> None:
 
 
 def test_wide_programs_and_a_bias(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.gpu.low_bit._FEW_OUTPUTS", 10)
+    monkeypatch.setattr("kernels.gpu.low_bit_product._FEW_OUTPUTS", 10)
     torch.manual_seed(2)
     weight, x = random_weight("int4", 150, 96, 32).to(torch.device(DEVICE)), torch.randn(20, 96, device=DEVICE)
     bias = torch.randn(150, device=DEVICE)

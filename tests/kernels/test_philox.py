@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.gpu.choice import gumbel, philox4x32
+from kernels.gpu.philox import gumbel, philox4x32
 from kernels.gumbel import GUMBEL_MAX, GUMBEL_MIN
 
 # From the authors' Random123 distribution (kat_vectors, philox4x32 10 rounds): counter, key, output.

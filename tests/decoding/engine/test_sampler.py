@@ -6,7 +6,7 @@ import torch
 from decoding.engine.sampler import Sampler
 from decoding.engine.tensor_choice import argmax_rows, chooser, rank, reference_pick
 from kernels import gumbel as numpy_noise
-from kernels.gpu.choice import gumbel, gumbel_of, philox4x32
+from kernels.gpu.philox import gumbel, gumbel_of, philox4x32
 
 
 def test_pick_follows_the_softmax() -> None:
