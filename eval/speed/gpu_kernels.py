@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.gpu import choice, domino, low_bit, norm, rope, tables, tree_attention
+from kernels.gpu import choice, compaction, domino, low_bit_product, norm, rope, tree_attention
 from kernels.gpu import norm as adapted_norm
 from kernels.gpu import norm as gate
 from kernels.gpu.low_bit import low_bit_reference, packed
@@ -154,11 +154,11 @@ def _flex(query: Tensor, keys: Tensor, values: Tensor, dense: Tensor) -> Run:
 
 def _compaction(shape: Shape) -> Case:
     table = shape.random(2 * shape.kv_heads * 28, shape.context + shape.nodes, shape.head_dim)
-    moves = [tables.Move(table, shape.context, [2 * row + 1 for row in range(shape.accepted)])]
+    moves = [compaction.Move(table, shape.context, [2 * row + 1 for row in range(shape.accepted)])]
     return Case(
         "compaction",
-        lambda: tables.compact(moves),
-        {"reference": lambda: tables.compact_reference(moves)},
+        lambda: compaction.compact(moves),
+        {"reference": lambda: compaction.compact_reference(moves)},
         2 * table[:, : shape.accepted].nbytes,
     )
 
@@ -206,7 +206,7 @@ def _low_bit_product(shape: Shape) -> Case:
     size_bytes = weight.nbytes + x.nbytes + shape.nodes * outputs * x.element_size()
     others = {"reference": _bound(low_bit_reference, x, weight), "plain weight": _bound(functional.linear, x, plain)}
     operations = 2 * shape.nodes * outputs * columns
-    return Case("low_bit_product", _bound(low_bit.low_bit_product, x, weight), others, size_bytes, operations)
+    return Case("low_bit_product", _bound(low_bit_product.low_bit_product, x, weight), others, size_bytes, operations)
 
 
 def _choice(shape: Shape) -> Case:

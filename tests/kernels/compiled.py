@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from kernels.gpu import choice, domino, low_bit, norm, rope, tables, tree_attention
+from kernels.gpu import choice, compaction, domino, low_bit_product, norm, rope, tree_attention
 from kernels.gpu import norm as adapted_norm
 from kernels.gpu import norm as gate
 from kernels.gpu.low_bit import LowBit
@@ -52,7 +52,7 @@ def only_compile() -> None:
 
     JITFunction.run = run
     triton.runtime.driver.set_active(Driver())
-    for module in (adapted_norm, choice, tables, domino, gate, low_bit, norm, rope, tree_attention):
+    for module in (adapted_norm, choice, compaction, domino, gate, low_bit_product, norm, rope, tree_attention):
         module.on_triton = lambda tensor: True  # type: ignore[attr-defined]
 
 
@@ -76,7 +76,7 @@ def compile_all(dtype: torch.dtype) -> None:
     adapted_norm.adapt_and_norm(x, x, torch.empty(16, dtype=torch.bool), factors, factors, x[0], 1e-6)
     gate.gated(torch.empty(16, 18944 * 2, dtype=dtype))
     for rows, bits, group in ((1, 4, 32), (64, 4, 128), (16, 8, hidden), (64, 8, 128)):
-        low_bit.low_bit_product(torch.empty(rows, hidden, dtype=dtype), random_low_bit(hidden, bits, group))
+        low_bit_product.low_bit_product(torch.empty(rows, hidden, dtype=dtype), random_low_bit(hidden, bits, group))
     qkv = torch.empty(16, heads + 2 * kv_heads, dim, dtype=dtype)
     query = rope.rotate_and_store(qkv, turn, turn, turn, ragged, 1, kv_heads, 1e-6)
     for splits in (1, 16):
@@ -85,7 +85,7 @@ def compile_all(dtype: torch.dtype) -> None:
     fp8 = Ragged.of([SequenceRows(small, 100, [0] * 16, [0] * 16, seen)], scales_at=2 * kv_heads)
     query = rope.rotate_and_store(qkv, turn, turn, turn, fp8, 0, kv_heads, 1e-6)
     tree_attention.tree_attention(query, fp8, 0, kv_heads, 16)
-    tables.compact([tables.Move(table, 100, [0, 2, 5])])
+    compaction.compact([compaction.Move(table, 100, [0, 2, 5])])
     logits, number = torch.empty(16, 152064), torch.zeros(16, dtype=torch.long)
     choice.choose(logits, logits[:, 0].contiguous(), number, number)
     correction = domino.Correction(

@@ -20,7 +20,7 @@ from decoding.targets import cuda as cuda_model
 from decoding.targets import cuda as cuda_table
 from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastTarget
-from kernels.gpu import choice, tables
+from kernels.gpu import choice, compaction, tables
 from kernels.gpu.tables import Graph, RecentGraphs
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.waits import Waits, as_kernels
@@ -69,7 +69,7 @@ def test_a_round_of_sixteen_waits_once(
     sequences = [target.open([], Sampler(temperature, seed), taps) for seed in range(BATCH)]
     one_round(target, sequences)
     with Waits(monkeypatch) as waits:
-        kernels = ((cuda_model, "rotate_and_store"), (cuda_model, "tree_attention"), (tables, "compact_reference"))
+        kernels = ((cuda_model, "rotate_and_store"), (cuda_model, "tree_attention"), (compaction, "compact_reference"))
         as_kernels(waits, monkeypatch, *kernels, (choice, "choose"))
         one_round(target, sequences)
         target.score([ForwardInput(sequences[0], [5], Draft())])  # makes the moves
