@@ -84,7 +84,9 @@ def _places(source: bytes, lines: list[bytes], names: Names) -> Iterator[tuple[i
             for alias in node.names:
                 if names.moves(alias.name):
                     if alias.asname is None:
-                        raise ValueError(f"line {node.lineno}: write `import {alias.name} as ...`, or `from ... import ...`")
+                        raise ValueError(
+                            f"line {node.lineno}: write `import {alias.name} as ...`, or `from ... import ...`"
+                        )
                     yield alias.lineno, alias.col_offset
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             if id(node) in parts:

@@ -76,7 +76,7 @@ def bench(
         raise typer.BadParameter("the comparison needs --out, and --data or --prompts", ctx)
     from decoding.serving.text_decoder import SamplingParams
     from eval.datasets.official import read_text_prompts
-    from eval.datasets.registry import load_dataset
+    from eval.datasets.selection import load_dataset
     from eval.speed.side_by_side.run import benchmark
 
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
@@ -194,7 +194,7 @@ class Questions:
 
     def load(self) -> "list[Example]":
         """Load the questions. Raises DatasetError."""
-        from eval.datasets.registry import load_dataset
+        from eval.datasets.selection import load_dataset
 
         return load_dataset(self.dataset, self.data, limit=self.limit, sample=self.sample)
 

@@ -99,7 +99,7 @@ def evaluate(
     from eval.accuracy.harness import check_gold
     from eval.accuracy.predict import ray_predict
     from eval.accuracy.run import evaluate as run_evaluation
-    from eval.datasets.registry import dataset_named, load_dataset
+    from eval.datasets.selection import dataset_named, load_dataset
 
     without = _rules(without_rules)
     with exit_codes.plain_errors():
@@ -251,7 +251,7 @@ def ablate(
     kinds = _kinds(rows)
     from agent.assemble import load_model
     from eval.accuracy.ablation import Questions, ablate, markdown, stages
-    from eval.datasets.registry import dataset_named, load_dataset
+    from eval.datasets.selection import dataset_named, load_dataset
 
     with exit_codes.plain_errors():
         examples = load_dataset(dataset, data, limit=limit, sample=sample, db=db_id)

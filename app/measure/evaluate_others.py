@@ -50,7 +50,7 @@ def conversation(
     from agent.assemble import load_model
     from eval.accuracy.predict import ChatPredict
     from eval.accuracy.run import evaluate
-    from eval.datasets.registry import SPIDER, in_order, load_dataset
+    from eval.datasets.selection import SPIDER, in_order, load_dataset
     from tools.result import Limits
 
     with exit_codes.plain_errors():

@@ -140,7 +140,7 @@ def collect(
     with exit_codes.plain_errors():
         from agent.assemble import ModelChoice, load_model
         from decoding.checkpoints.identity import adapter_sha256
-        from eval.datasets.registry import load_dataset
+        from eval.datasets.selection import load_dataset
         from training.fit_verifier import collect, training_examples
 
         examples = load_dataset("held_out", data) if held_out else training_examples(data, per_database, seed)

@@ -19,7 +19,7 @@ from eval.accuracy.predict import answered
 from eval.accuracy.record import Predict, Prediction, Record, RecordLog
 from eval.accuracy.summary import summarise
 from eval.datasets.official import Example
-from eval.datasets.registry import by_database
+from eval.datasets.selection import by_database
 from eval.scoring.referee import Engine, Task, Verdict
 from eval.scoring.referee_pool import Worker
 from eval.scoring.rules import Rules

@@ -38,7 +38,7 @@ from eval.accuracy.predict import FirstTurn
 from eval.accuracy.record import RecordLog
 from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.official import Example
-from eval.datasets.registry import dataset_named
+from eval.datasets.selection import dataset_named
 from eval.scoring.rules import Rules
 from eval.speed.agent_calls import Call, CallRecorder, agent_calls, plain_model
 from eval.speed.trajectory import count

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from eval.accuracy.harness import check_gold
 from eval.datasets.official import Example
-from eval.datasets.registry import load_dataset
+from eval.datasets.selection import load_dataset
 from eval.scoring.bird import BIRD
 from eval.scoring.spider_rules import SPIDER
 

@@ -11,7 +11,7 @@ import pytest
 from eval.accuracy.record import Prediction, ResumeError
 from eval.accuracy.run import evaluate
 from eval.datasets.official import Example
-from eval.datasets.registry import load_dataset
+from eval.datasets.selection import load_dataset
 from eval.scoring.bird import BIRD
 from eval.scoring.spider_rules import SPIDER
 

@@ -11,7 +11,7 @@ from agent.prompts.profiles import load_profile
 from eval.accuracy.predict import AgentPredict
 from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.official import Example, database_file
-from eval.datasets.registry import load_dataset
+from eval.datasets.selection import load_dataset
 from eval.datasets.sources import HELD_OUT_DATABASES
 from eval.scoring.spider_rules import SPIDER
 from tests.agent.conftest import ScriptedModel

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eval.datasets.official import DatasetError
-from eval.datasets.registry import load_dataset
+from eval.datasets.selection import load_dataset
 
 
 def test_spider_dev_is_whole(spider: Path) -> None:

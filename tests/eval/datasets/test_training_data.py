@@ -14,7 +14,7 @@ from sqlglot import exp
 from agent.prompts.plan_format import Plan, PlanError, PlannedTable, parse_plan
 from eval.datasets.gold_databases import TrainingDatabase, open_training
 from eval.datasets.gold_sql import normalise, parse, plan_answer, sql_text
-from eval.datasets.registry import load_dataset
+from eval.datasets.selection import load_dataset
 from eval.datasets.sources import HELD_OUT_DATABASES, Question, load_dev, load_questions, without_dev
 from tools.schema import Column, Schema, Table
 from training.data.build import build, items

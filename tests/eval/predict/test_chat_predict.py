@@ -15,7 +15,7 @@ from eval.accuracy.predict import ChatPredict, answered, seeded
 from eval.accuracy.record import Prediction, Record, read_records
 from eval.accuracy.run import evaluate
 from eval.datasets.official import Example, database_file
-from eval.datasets.registry import by_database, in_order
+from eval.datasets.selection import by_database, in_order
 from eval.scoring.spider_rules import SPIDER
 from tests.eval.answering import AnsweringModel, Answers
 from tools.result import Limits

@@ -13,7 +13,7 @@ import pytest
 
 from eval.accuracy.record import Prediction
 from eval.accuracy.run import evaluate
-from eval.datasets.registry import load_dataset
+from eval.datasets.selection import load_dataset
 from eval.scoring.bird import BIRD
 from eval.scoring.referee import Task
 from eval.scoring.referee_pool import Worker

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eval.datasets.registry import load_dataset
+from eval.datasets.selection import load_dataset
 from eval.scoring.referee import Referee, Task
 from eval.scoring.spider_parse import parse
 from eval.scoring.spider_rules import SPIDER, exact_match, hardness, load_schemas

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eval.datasets.official import Example
-from eval.datasets.registry import load_dataset, sampled
+from eval.datasets.selection import load_dataset, sampled
 
 _SIZES = {"a": 40, "b": 20, "c": 12, "d": 8}
 _MANY = [Example(f"{name}{i}", name, "?", "SELECT 1") for name, size in _SIZES.items() for i in range(size)]
