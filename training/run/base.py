@@ -29,6 +29,7 @@ from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.tokenizer import Tokenizer
 from training.config import LoraConfig, TrainConfig, TrainingError
 from training.packs.packing import Pack
+from training.run.cpu_ops import head_loss
 from training.run.forward import TrainModel, adapter_of, new_factors
 from training.run.gpu_model import GpuModel, gpu_model_fits
 
@@ -171,7 +172,11 @@ def pack_loss(model: TrainModel, pack: Pack, label_smoothing: float = 0.0, train
 
     label_smoothing e: targets are (1 - e) of the true token and e of the uniform distribution over the vocabulary.
     """
-    return target_loss(model.logits(model.rows(pack), training), pack, label_smoothing)
+    rows, head = model.rows(pack), model.frozen_head
+    if head is None or label_smoothing or model.device.type != "cpu":
+        return target_loss(model.logits(rows, training), pack, label_smoothing)
+    targets, weights = torch.from_numpy(pack.targets).long(), torch.from_numpy(pack.weights)
+    return head_loss(model.outputs(rows, training)[: len(targets)], head, targets, weights)
 
 
 def target_loss(logits: Tensor, pack: Pack, label_smoothing: float = 0.0) -> Tensor:
