@@ -1,20 +1,33 @@
 """Items of the authored data: each question in its three wordings, and the later turns of its dialogues.
 
 A turn that continues another is asked with that turn as its history, as the agent shows it; a turn that stands alone is
-asked as a first question. Questions that the data cannot answer have no SQL and make no item.
+asked as a first question. Questions that the data cannot answer have no SQL and make no item. `paraphrases.jsonl` has two
+wordings more of training questions of Spider and BIRD, by the questions' ids.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from eval.datasets.authored import json_lines, made_database
 from eval.datasets.gold_databases import Target, TrainingDatabase, gold_target
 from eval.datasets.gold_sql import GoldError
+from eval.datasets.sources import Question
 from tools.databases.choices import with_choices
 from tools.databases.open_database import open_database
 from training.data.examples import Item
 from training.data.options import Tally
 from training.data.parts import found_values
+
+
+def paraphrased(questions: Iterable[Question], folder: Path) -> list[Question]:
+    """The questions in the wordings that the folder's `paraphrases.jsonl` has for them. Raises DatasetError."""
+    by_id = {line["id"]: (line["other"], line["short"]) for line in json_lines(folder / "paraphrases.jsonl")}
+    return [
+        replace(question, id=f"paraphrase/{question.id}/{number}", text=text)
+        for question in questions
+        for number, text in enumerate(by_id.get(question.id, ()))
+    ]
 
 
 def open_authored(folder: Path) -> TrainingDatabase:

@@ -35,7 +35,7 @@ from eval.datasets.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.official import DatasetError
 from eval.datasets.sources import HELD_OUT_DATABASES, Question, load_dev, load_questions, synonym_questions, without_dev
 from tools.schema import ColumnRef, Schema, Table
-from training.data.authored import authored_items, open_authored
+from training.data.authored import authored_items, open_authored, paraphrased
 from training.data.examples import Item, Placed, Setting, pairs
 from training.data.options import CountTokens, Material, Options, Tally
 from training.data.parts import (
@@ -114,6 +114,8 @@ def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, re
     dev = load_dev(data)
     questions, out_of_dev = without_dev(load_questions(data), dev)
     assert not {q.db_id for q in questions} & dev.db_ids, "a dev database among the training data"
+    if options.authored:
+        questions += paraphrased(questions, Path(options.authored))
     by_database = _by_database(questions, options)
     guests = _guests(data, questions)
     material = Material(data, options, guests, read_synonyms(synonym_questions(data)), count_tokens)

@@ -55,7 +55,8 @@ class Options:
     queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
     refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
     gold_hints: see `Manner`.
-    authored: folder of authored data (`eval.datasets.authored`), whose questions are asked under their own names; "": none.
+    authored: folder of authored data (`eval.datasets.authored`), whose questions are asked under their own names, and whose
+    paraphrases of the other questions are added; "": none.
     databases: only these databases; all if empty.
     spider, spider_syn, bird: share of each source's questions. All held-out questions are kept, under the original names.
     wikisql: passes over WikiSQL's questions, each on newly invented schemas. wikisql_queries: share that asks for SQL, too.

@@ -1,10 +1,12 @@
 """Training data of authored databases: three wordings of a question, turns with the turn that they continue."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from eval.datasets.authored import json_lines, part_of
-from training.data.authored import authored_items, open_authored
+from eval.datasets.sources import Question
+from training.data.authored import authored_items, open_authored, paraphrased
 from training.data.build import _authored, authored_groups
 from training.data.options import Material, Options, Tally
 
@@ -44,3 +46,16 @@ def test_pairs_have_the_agents_steps(tmp_path: Path) -> None:
     pairs = [pair for groups in made.groups.values() for group in groups for pair in group.pairs]
     assert {pair.step for pair in pairs} == {"plan", "generate"}
     assert len(pairs) > 250
+
+
+def test_paraphrases_ask_for_the_same_sql(tmp_path: Path) -> None:
+    (tmp_path / "paraphrases.jsonl").write_text(
+        '{"id": "spider/7", "other": "Who is oldest?", "short": "oldest one"}\n'
+    )
+    questions = [Question("spider/7", "spider", "pets", "Which person has the highest age?", "SELECT name FROM person")]
+    found = paraphrased([*questions, replace(questions[0], id="spider/8")], tmp_path)
+    assert [(each.id, each.text) for each in found] == [
+        ("paraphrase/spider/7/0", "Who is oldest?"),
+        ("paraphrase/spider/7/1", "oldest one"),
+    ]
+    assert {each.gold for each in found} == {"SELECT name FROM person"}
