@@ -118,6 +118,26 @@ def build(
         output.print_json({"out": str(out), "train": manifest["train"], "held_out": manifest["held_out_counts"]})
 
 
+@app.command("check")
+def check(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of authored data, such as training/authored.", exists=True, file_okay=False)
+    ],
+) -> None:
+    """Build authored databases, run all SQL of their questions and dialogues, and count. Faults and progress on stderr; the
+    counts on stdout as JSON; exit code 1 where there are faults.
+    """
+    with exit_codes.plain_errors():
+        from training.data.check_authored import check as check_authored
+
+        faults, counts = check_authored(folder, output.report)
+        for fault in faults:
+            output.report(fault)
+        output.print_json(counts.summary() | {"faults": len(faults)})
+        if faults:
+            raise typer.Exit(exit_codes.FAILED)
+
+
 @app.command("invent")
 def invent(
     out: Annotated[Path, typer.Option("--out", help="File of prompts (JSON Lines); one that is there goes on.")],

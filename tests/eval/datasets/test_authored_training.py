@@ -1,9 +1,13 @@
 """Training data of authored databases: three wordings of a question, turns with the turn that they continue."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from app.cli import app
 from eval.datasets.authored import json_lines, part_of
 from eval.datasets.sources import Question
 from training.data.authored import authored_items, open_authored, paraphrased
@@ -59,3 +63,41 @@ def test_paraphrases_ask_for_the_same_sql(tmp_path: Path) -> None:
         ("paraphrase/spider/7/1", "oldest one"),
     ]
     assert {each.gold for each in found} == {"SELECT name FROM person"}
+
+
+def test_the_check_finds_what_does_not_run_is_empty_or_is_asked_twice(tmp_path: Path) -> None:
+    """Faults name places and no questions, because the sealed part is checked, too."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (tmp_path / "stray").mkdir()
+    (tmp_path / "parts.json").write_text(json.dumps({"train": ["shop"], "choosing": [], "sealed": []}))
+    made = "import sqlite3\ndef build(path):\n    with sqlite3.connect(path) as db:\n        db.execute('{}')\n"
+    (folder / "build").write_text(made.format("CREATE TABLE sale AS SELECT 1 AS amount"))
+
+    def line(sql: str, question: str, **more: object) -> dict[str, object]:
+        return {"question": question, "sql": sql, "kind": "list", "paraphrases": ["a", "b"]} | more
+
+    right = line("SELECT amount FROM sale", "Every amount?")
+    questions = [right, right, line("SELECT price FROM sale", "Prices?"), line("SELECT 1 FROM sale WHERE 0", "None?")]
+    questions += [
+        line("SELECT 1 FROM sale WHERE 0", "Any?", empty=True),
+        line("", "Why?"),
+        line("", "How?", paraphrases=[]),
+    ]
+    turns = [{"question": "Sum?", "sql": "SELECT SUM(amount) FROM sale", "kind": "opening", "continues": 1}]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(each) + "\n" for each in questions))
+    (folder / "dialogues.jsonl").write_text(json.dumps({"turns": turns}) + "\n")
+    done = CliRunner().invoke(app, ["data", "check", str(tmp_path)])
+    assert done.exit_code == 1
+    told = [each for each in done.stderr.splitlines() if "of 1:" not in each]
+    assert told == [
+        "stray: in no part",
+        "shop, question 2 is asked twice",
+        "shop, question 3: its SQL does not run: no such column: price",
+        "shop, question 4: its SQL finds nothing",
+        "shop, question 7 needs two paraphrases",
+        "shop, dialogue 1, turn 1 continues no earlier turn",
+    ]
+    counted = json.loads(done.stdout)
+    assert (counted["questions"], counted["unanswerable"], counted["turns"], counted["faults"]) == (7, 2, 1, 6)
+    assert (counted["skeletons"], counted["first_three_words"]) == (3, 6)
