@@ -241,8 +241,10 @@ class Compact:
         return prompt
 
     def dialect(self, database: str) -> str:
-        """SQLite's for DuckDB: such statements fail less often, and the confidences were fitted on them."""
-        return "sqlite" if database == "duckdb" else database
+        """SQLite's for every engine: it is what the model is trained on, what the grammar knows, and the confidences were fitted
+        on such statements.
+        """
+        return "sqlite"
 
     def lead(self, step: ModelStep) -> str:
         return "plan: " if step == "plan" else "\nsql: "

@@ -36,7 +36,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Limits
 from tools.schema import ColumnRef
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.from_sqlite import from_sqlite
 
 Answered = tuple[Example, Prediction | None]
 
@@ -241,7 +241,7 @@ def predicted(ask: Callable[[], Answer]) -> Prediction:
 
 
 def _in_dialect(gold: str, database: Database) -> str:
-    return sqlite_to_duckdb(gold, database.schema()) if database.dialect == "duckdb" else gold
+    return from_sqlite(gold, database.schema()) if database.dialect == "duckdb" else gold
 
 
 def _final_sql(answer: Answer) -> str:

@@ -179,6 +179,7 @@ class DuckDBDatabase(GuardedDatabase):
         super().__init__(name, "EXPLAIN ")
         self.path = path
         self._copy = copy
+        self.has_schemas = copy is None
         self._seen: Schema | None = None
         self._own: frozenset[str] = frozenset()  # the macros and types that the file brings
         self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None

@@ -22,6 +22,7 @@ class GuardedDatabase(ABC):
     """
 
     dialect: str
+    has_schemas = False  # whether tables may lie outside a default schema
     needs_environment: ClassVar[bool] = False  # whether a process of its own gets this program's environment variables
 
     def __init__(self, name: str, explain_prefix: str | None) -> None:

@@ -33,7 +33,7 @@ from tools.databases.server_engines import (
     kept_after,
     run_inside,
 )
-from tools.databases.sqlalchemy_schema import own_types, read_schema
+from tools.databases.sqlalchemy_schema import MANY_SCHEMAS, own_types, read_schema
 from tools.processes import Watchdog
 from tools.result import Limits, OpenError, QueryError, Result
 from tools.schema import Schema
@@ -113,6 +113,7 @@ class SQLAlchemyDatabase(GuardedDatabase):
         sqlalchemy_name = engine.dialect.name
         wanted = _SQLGLOT_NAMES.get(sqlalchemy_name, sqlalchemy_name)
         self.dialect = wanted if Dialect.get(wanted) else ""
+        self.has_schemas = sqlalchemy_name in MANY_SCHEMAS
         self._engine = engine
         self._reads: PostgreSQLReads | None = None
         self._is_held = False

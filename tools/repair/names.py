@@ -16,7 +16,8 @@ from tools.result import QueryError
 from tools.schema import Schema
 from tools.sql.casts import cast_arguments, cast_comparisons
 from tools.sql.scope import common_table, full_name, parse_quietly, sources
-from tools.sql.sqlite_to_duckdb import loose_group_by, quoted_strings
+from tools.sql.from_sqlite import quoted_strings
+from tools.sql.grouping import loose_group_by
 
 PASSES = 8
 _FOLDING = ("sqlite", "duckdb")  # where a name in quotes means the same in capitals and in small letters

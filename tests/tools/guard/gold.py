@@ -4,7 +4,7 @@
 
 The queries are those of Spider's and BIRD's development sets, or of Spider's training sets, whose database is there. Each runs
 past the engine's own locks alone, then past the guard as well, then once more with a table hidden that it does not name. On
-DuckDB the text that is given is what `sqlite_to_duckdb` makes of the gold query; what that cannot rewrite is not counted.
+DuckDB the text that is given is what `from_sqlite` makes of the gold query; what that cannot rewrite is not counted.
 Ends with 1 where a query is refused or answers differently.
 """
 
@@ -26,7 +26,7 @@ from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.open_database import RestrictedDatabase, open_database
 from tools.guard.visibility import Visibility
 from tools.result import Limits, QueryError, Result
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.from_sqlite import from_sqlite
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
 DEVELOPMENT = (("spider/dev.json", "spider/database", "query"), ("bird/dev/dev.json", "bird/dev", "SQL"))
@@ -76,7 +76,7 @@ def _given(sql: str, database: GuardedDatabase) -> str | None:
     if database.dialect == "sqlite":
         return sql
     try:
-        return sqlite_to_duckdb(sql, database.schema())
+        return from_sqlite(sql, database.schema())
     except ValueError:
         return None
 
