@@ -134,7 +134,7 @@ def cast_arguments(tree: exp.Expr, schema: Schema) -> exp.Expr:
     """
     for average in list(tree.find_all(exp.Avg)):
         if kind_of(average.this, schema) == "text":
-            _average_of_text(average)
+            _average_of_text(average, schema)
     for operation in list(tree.find_all(*_ON_NUMBERS, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)):
         for operand in filter(None, (operation.args.get("this"), operation.args.get("expression"))):
             if kind_of(operand, schema) == "text":
@@ -145,8 +145,11 @@ def cast_arguments(tree: exp.Expr, schema: Schema) -> exp.Expr:
     return tree
 
 
-def _average_of_text(average: exp.Avg) -> None:
-    """Average as SQLite does: text that is no number counts as 0, and NULL is left out."""
+def _average_of_text(average: exp.Avg, schema: Schema) -> None:
+    """Average as SQLite does: text that is no number counts as 0, and NULL is left out, both of which MySQL's cast does."""
+    if schema.dialect == "mysql":
+        to_number(average.this)
+        return
     text = average.this.copy()
     number = exp.TryCast(this=text, to=exp.DataType.build("DOUBLE"))
     average.set("this", exp.Coalesce(this=number, expressions=[exp.Literal.number(0)]))

@@ -6,6 +6,7 @@ strings, text compared with numbers, LIKE's case, integer division, columns outs
 how names are spelled.
 """
 
+import re
 from collections.abc import Callable, Mapping
 
 from sqlglot import exp
@@ -94,8 +95,19 @@ def case_insensitive_like(tree: exp.Expr, schema: Schema) -> exp.Expr:
     "SELECT name FROM singer WHERE name ILIKE 'a%'"
     """
     for like in list(tree.find_all(exp.Like)):
-        like.replace(exp.ILike(**like.args))
+        if schema.dialect != "mysql" or _minds_case(like.this, schema):
+            like.replace(exp.ILike(**like.args))
     return tree
+
+
+def _minds_case(node: exp.Expr, schema: Schema) -> bool:
+    """Whether a column of MySQL compares its texts with regard to case, as its collation says."""
+    source = owner(node, schema) if isinstance(node, exp.Column) else None
+    column = source.table.column(node.name) if source and source.table else None
+    return column is not None and _MINDING.search(column.type) is not None
+
+
+_MINDING = re.compile(r"COLLATE \S*_(?:bin|cs)\b", re.IGNORECASE)
 
 
 # The order matters: strings must be known before kinds are determined, and kinds before columns are wrapped.
@@ -130,7 +142,7 @@ _STRICT: tuple[Rule, ...] = (
     spelled_names,
 )
 _WITHOUT: Mapping[str, tuple[Rule, ...]] = {
-    "mysql": (numbers_of_truth, kinds_alike, case_insensitive_like),  # its texts are compared without regard to case
+    "mysql": (numbers_of_truth, kinds_alike),
     "tsql": (case_insensitive_like,),
 }
 _USEFUL: Mapping[Rule, Rule] = {division: fractions, null_order: nulls_last}
