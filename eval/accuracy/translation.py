@@ -1,10 +1,13 @@
 """Counts whether SQL that was written for SQLite returns SQLite's rows in another engine's dialect, and what differs."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
+from eval.accuracy.run import AccuracyBar
 from eval.datasets.official import Example
 from eval.scoring.run_query import QueryFailedError, Row, comparable, opened_copy, run_sqlite
 from eval.scoring.spider_rules import order_matters, spider_match
@@ -27,28 +30,22 @@ class TranslationCheck:
 
 
 def check_translation(
-    statements: Iterable[tuple[Example, str]], engine: str, told: Callable[[int], None], timeout_s: float = 30.0
+    statements: Sequence[tuple[Example, str]], engine: str, *, timeout_s: float = 30.0, progress: bool = True
 ) -> TranslationCheck:
-    """Run each statement in SQLite, and its translation by `engine`. told: gets the number of those done."""
-    found: dict[str, list[str]] = {}
-    opened: tuple[Path, Database] | None = None
-    try:
-        for number, (example, sql) in enumerate(statements, 1):
-            if example.database is None:
+    """Run each statement in SQLite, and its translation by `engine`; see `eval.scoring.run_query.opened_copy`."""
+    found: list[tuple[str, str]] = []  # how it differs, and the question's id
+    with AccuracyBar(len(statements), progress) as bar:
+        for file, own in groupby(statements, key=lambda each: each[0].database):
+            if file is None:
                 continue
-            if opened is None or opened[0] != example.database:
-                if opened:
-                    opened[1].close()
-                opened = (example.database, opened_copy(example.database, engine))
-            found.setdefault(kind_of_difference(example.database, opened[1], sql, timeout_s), []).append(example.id)
-            told(number)
-    finally:
-        if opened:
-            opened[1].close()
-    counts = Counter({kind: len(ids) for kind, ids in found.items() if kind not in (ALIKE, UNRUNNABLE)})
-    alike = len(found.get(ALIKE, ()))
-    ids = {kind: tuple(found[kind]) for kind in counts}
-    return TranslationCheck(alike + counts.total(), alike, dict(counts.most_common()), ids)
+            with closing(opened_copy(file, engine)) as database:
+                for example, sql in own:
+                    kind = kind_of_difference(file, database, sql, timeout_s)
+                    found += [(kind, example.id)] if kind != UNRUNNABLE else []
+                    bar.show(len(found), [each == ALIKE for each, _ in found])
+    counts = Counter(kind for kind, _ in found if kind != ALIKE)
+    ids = {kind: tuple(number for each, number in found if each == kind) for kind in counts}
+    return TranslationCheck(len(found), len(found) - counts.total(), dict(counts.most_common()), ids)
 
 
 def kind_of_difference(file: Path, database: Database, sql: str, timeout_s: float) -> str:

@@ -6,7 +6,7 @@ All are read-only. Other engines' rows are converted to SQLite's types, because 
 import math
 import sqlite3
 from collections.abc import Iterable
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,6 +120,8 @@ def _comparable(cell: object) -> object:
         return int(cell)
     if isinstance(cell, (float, Decimal)):
         return _comparable_number(float(cell))
+    if isinstance(cell, timedelta):  # what MySQL's driver makes of a time of day
+        return (datetime.min + cell).time().isoformat() if timedelta(0) <= cell < timedelta(1) else str(cell)
     if isinstance(cell, datetime):
         return cell.isoformat(sep=" ")
     if isinstance(cell, (date, time)):

@@ -12,6 +12,8 @@ from tools.sql.scope import is_number, kind_of
 
 _STEP = re.compile(r"([+-]?\d+)\s+(second|minute|hour|day|month|year)s?", re.IGNORECASE)
 _START = re.compile(r"start of (day|month|year)", re.IGNORECASE)
+_STARTS = {"day": "%Y-%m-%d", "month": "%Y-%m-01", "year": "%Y-01-01"}
+JULIAN_1970 = "2440587.5"  # the Julian day on which Unix time begins
 _AS_IT_IS = ("localtime", "utc", "subsec", "subsecond", "auto")
 _PARTS = {"%Y": "YEAR", "%m": "MONTH", "%d": "DAY", "%H": "HOUR", "%M": "MINUTE", "%S": "SECOND"}
 
@@ -97,15 +99,17 @@ def _moment(kind: str, arguments: Sequence[exp.Expr], schema: Schema) -> exp.Exp
         moment = exp.TryCast(this=arguments[0].copy(), to=exp.DataType.build(kind))
     modifiers = [each for each in arguments[1:] if each.name.lower() not in _AS_IT_IS]
     for modifier in modifiers:
-        moment = _modified(moment, modifier)
+        moment = _modified(moment, modifier, schema)
     return exp.cast(moment, kind) if modifiers else moment
 
 
-def _modified(moment: exp.Expr, modifier: exp.Expr) -> exp.Expr:
+def _modified(moment: exp.Expr, modifier: exp.Expr, schema: Schema) -> exp.Expr:
     """The moment after a modifier. Raises ValueError for one without a counterpart."""
     if modifier.is_string and (step := _STEP.fullmatch(modifier.name.strip())):
         return exp.DateAdd(this=moment, expression=_number(int(step[1])), unit=exp.var(step[2].upper()))
     if modifier.is_string and (start := _START.fullmatch(modifier.name.strip())):
+        if schema.dialect == "mysql":  # which has no function for it
+            return exp.TimeToStr(this=moment, format=exp.Literal.string(_STARTS[start[1].lower()]))
         return exp.TimestampTrunc(this=moment, unit=exp.var(start[1].upper()))
     raise ValueError(f"modifiers of dates have no counterpart here: {modifier.sql()}")
 
@@ -126,7 +130,7 @@ def _julian_day(arguments: Sequence[exp.Expr], schema: Schema) -> exp.Expr:
         return exp.Anonymous(this="JULIAN", expressions=[moment])
     if schema.dialect == "mysql":
         text = moment.sql("mysql")
-        return parse_one(f"(TO_DAYS({text}) + TIME_TO_SEC({text}) / 86400.0 + 1721059.5)", dialect="mysql")
+        return parse_one(f"(TIMESTAMPDIFF(SECOND, '1970-01-01', {text}) / 86400.0 + {JULIAN_1970})", dialect="mysql")
     return exp.Extract(this=exp.var("JULIAN"), expression=moment)
 
 
