@@ -1,7 +1,8 @@
 """Copies of SQLite databases on a server, so that benchmarks are asked there: one database for each file, made once.
 
-Types are those that the file's columns have in DuckDB. Keys that are declared and hold are made as well; foreign keys, which
-many files break, are told to the agent (`tools.databases.annotations`).
+Types are those that the file's columns have in DuckDB, and texts are compared byte by byte, as SQLite does, so that what is
+measured is the SQL and not a collation. Keys that are declared and hold are made as well; foreign keys, which many files break,
+are told to the agent (`tools.databases.annotations`).
 """
 
 import hashlib
@@ -98,7 +99,8 @@ def _key_holds(table: Table, rows: tuple[tuple[Any, ...], ...]) -> bool:
 
 
 def _write(engine: sa.Engine, table: Table, rows: tuple[tuple[Any, ...], ...], has_key: bool) -> None:
-    columns = [_column(each, has_key and each.primary_key) for each in table.columns]
+    collation = _collation(engine)
+    columns = [_column(each, has_key and each.primary_key, collation) for each in table.columns]
     made = sa.Table(table.name, sa.MetaData(), *columns)
     keys = [f"c{place}" for place in range(len(columns))]
     named = {sa.column(column.name): sa.bindparam(key) for column, key in zip(columns, keys, strict=True)}
@@ -110,7 +112,18 @@ def _write(engine: sa.Engine, table: Table, rows: tuple[tuple[Any, ...], ...], h
             connection.execute(statement, [dict(zip(keys, row, strict=True)) for row in part])
 
 
-def _column(column: Column, is_key: bool) -> sa.Column[Any]:
+def _collation(engine: sa.Engine) -> str | None:
+    """The collation that compares byte by byte, blanks at the end included; None where the server's own does."""
+    if engine.dialect.name == "postgresql":
+        return None
+    return "utf8mb4_nopad_bin" if getattr(engine.dialect, "is_mariadb", False) else "utf8mb4_0900_bin"
+
+
+def _column(column: Column, is_key: bool, collation: str | None) -> sa.Column[Any]:
     kind = next((made for word, made in _TYPES if word in column.type.upper()), sa.Text)
-    type_ = sa.String(_KEY_LENGTH) if kind is sa.Text and is_key else sa.Numeric(38, 10) if kind is sa.Numeric else kind()
+    type_: sa.types.TypeEngine[Any] = kind()
+    if kind is sa.Text:
+        type_ = sa.String(_KEY_LENGTH, collation) if is_key else sa.Text(collation=collation)
+    elif kind is sa.Numeric:
+        type_ = sa.Numeric(38, 10)
     return sa.Column(column.name, type_, primary_key=is_key, nullable=not is_key, autoincrement=False)

@@ -94,7 +94,10 @@ def _of_column(column: exp.Column, schema: Schema) -> _Name:
     if origin is not None:
         return _of_output(origin, schema)
     named = (item for select in enclosing(column) for item in select.expressions if isinstance(item, exp.Alias))
-    return _made(next((item.alias for item in named if item.alias.casefold() == wanted), column.name), schema)
+    alias = next((item.alias for item in named if item.alias.casefold() == wanted), None)
+    if alias is None and column.this.args.get("quoted"):
+        return column.name, True  # nothing that is known, perhaps a text in double quotes
+    return _made(alias or column.name, schema)
 
 
 def _of_output(item: exp.Expr, schema: Schema) -> _Name:
