@@ -22,8 +22,8 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from agent.context import AgentContext
 from agent.state import DrawnPlan, Reading
 from tools.result import QueryError, Result
-from tools.sql.scope import parse_or_nothing
 from tools.sql.from_sqlite import from_sqlite
+from tools.sql.scope import parse_or_nothing
 from tools.sql.to_sqlite import bare_names, to_sqlite
 
 Outcome = Result | QueryError

@@ -241,9 +241,7 @@ class Compact:
         return prompt
 
     def dialect(self, database: str) -> str:
-        """SQLite's for every engine: it is what the model is trained on, what the grammar knows, and the confidences were fitted
-        on such statements.
-        """
+        """SQLite's for every engine: the model is trained on it, the grammar knows it, and the confidences were fitted on it."""
         return "sqlite"
 
     def lead(self, step: ModelStep) -> str:

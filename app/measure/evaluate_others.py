@@ -84,15 +84,17 @@ def translation(
     engine: AnyEngine,
     written: Annotated[
         Path | None,
-        typer.Option("--written", help="records.jsonl of a run on SQLite, whose SQL is taken; default: gold.", exists=True),
+        typer.Option(
+            "--written", help="records.jsonl of a run on SQLite, whose SQL is taken; default: gold.", exists=True
+        ),
     ] = None,
     limit: QuestionLimit = None,
     sample: Sample = None,
     db_id: OneDatabase = None,
     timeout: options.Timeout = 30.0,
 ) -> None:
-    """Translate SQL that was written for SQLite, run it by --engine, and count the statements that return SQLite's rows, and the
-    others by how they differ. Needs no model.
+    """Translate SQL that was written for SQLite, run it by --engine, and count the statements that return SQLite's rows, and
+    the others by how they differ. Needs no model.
     """
     from eval.accuracy.record import Record, read_records
     from eval.accuracy.translation import check_translation

@@ -95,7 +95,8 @@ FOLDER = "database_description"
 
 
 def open_described(file: Path, engine: Engine) -> Database:
-    """The database, or its copy in another engine, with the descriptions of its columns if BIRD's folder of them lies beside the file. Raises OpenError."""
+    """The database, or its copy in another engine, with the descriptions of its columns if BIRD's folder of them lies beside
+    the file. Raises OpenError."""
     database = opened_copy(file, engine)
     schema = database.schema()
     known = {(table.name.casefold(), column.name.casefold()) for table in schema.tables for column in table.columns}

@@ -90,7 +90,12 @@ def evaluate(
     Raises `ResumeError` if `out` holds another run, `WorkerError` if scoring cannot start, and whatever `predict` raises.
     """
     timed_runs = timed_runs if rules.has_ves and engine == "sqlite" else 0
-    names = {"dataset": dataset, "engine": engine.partition(":")[0].partition("+")[0], "model": model, "decoder": decoder}
+    names = {
+        "dataset": dataset,
+        "engine": engine.partition(":")[0].partition("+")[0],
+        "model": model,
+        "decoder": decoder,
+    }
     figures = {"timeout_s": timeout_s, "timed_runs": timed_runs, "questions": fingerprint(examples)}
     every_setting = {**(settings or {}), **names, **figures}
     log = RecordLog(out, every_setting, Record)

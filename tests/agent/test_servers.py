@@ -1,4 +1,4 @@
-"""The agent on servers and on tables in schemas: the model writes SQLite's SQL with bare names, what runs is the engine's own."""
+"""The agent on servers and on tables in schemas: the model writes SQLite's SQL with bare names; what runs is the engine's."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,7 +115,9 @@ def test_later_prompts_show_what_the_model_would_have_written(wallet: Database) 
 
 
 def test_a_wrong_name_is_repaired(wallet: Database) -> None:
-    answer = asking(wallet, PLAN, "SELECT usernames FROM user WHERE country = \"US\"")[0].ask("Which users are in the US?")
+    answer = asking(wallet, PLAN, 'SELECT usernames FROM user WHERE country = "US"')[0].ask(
+        "Which users are in the US?"
+    )
     assert sorted(answer.rows) == [["ann"], ["cy"]]
     assert answer.attempts[-1]["repaired"]
 

@@ -61,8 +61,8 @@ class BareNamedDatabase:
 def with_bare_names(schema: Schema) -> Schema:
     """The schema in which every table has a name without a dot; the same where all have.
 
-    >>> tables = (Table("users", ()), Table("sales.users", (), path=("sales", "users")), Table("sales.days", (), path=("sales", "days")))
-    >>> [table.name for table in with_bare_names(Schema(tables, "duckdb")).tables]
+    >>> sold = [Table(f"sales.{name}", (), path=("sales", name)) for name in ("users", "days")]
+    >>> [table.name for table in with_bare_names(Schema((Table("users", ()), *sold), "duckdb")).tables]
     ['users', 'sales__users', 'days']
     """
     if not any(table.path for table in schema.tables):

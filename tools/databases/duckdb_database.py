@@ -18,26 +18,21 @@ BEGIN, PRAGMA, CALL, LOAD, several statements at once). The same parser says whi
 import re
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import duckdb
-from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.tokenizer_core import Token, TokenType
 
 from tools.databases.choices import fetch_rows
 from tools.databases.duckdb_catalog import DuckDBReads, own_names, read_schema
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.query_errors import query_error
-from tools.guard.guard import ApprovedQuery
 from tools.processes import Watchdog, remove_folder, spill_folder
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema, Table
-from tools.sql.scope import FromItem, sources
 
 SCHEMA_DEADLINE_S = 60.0
 SPILL_PER_MEMORY = 4

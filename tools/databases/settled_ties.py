@@ -98,8 +98,8 @@ def _keys(query: exp.Expr, schema: Schema) -> tuple[str, ...]:
 
 
 def _row(entry: FromItem, schema: Schema) -> tuple[str, ...]:
-    """What tells the rows of an entry apart: in DuckDB their places, which those of a table have, and those of a view, whose rows
-    are not counted, do not; elsewhere the primary key."""
+    """What tells the rows of an entry apart: in DuckDB their places, which those of a table have, and those of a view, whose
+    rows are not counted, do not; elsewhere the primary key."""
     if entry.table is None:
         return ()
     if schema.dialect == "duckdb":

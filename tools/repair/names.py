@@ -15,9 +15,9 @@ from tools.repair.lost_columns import COLUMN_RULES, defects, near_miss, qualify,
 from tools.result import QueryError
 from tools.schema import Schema
 from tools.sql.casts import cast_arguments, cast_comparisons, looked_at_casts
-from tools.sql.scope import common_table, full_name, parse_quietly, sources
 from tools.sql.from_sqlite import quoted_strings
 from tools.sql.grouping import loose_group_by
+from tools.sql.scope import common_table, full_name, parse_quietly, sources
 
 PASSES = 8
 _FOLDING = ("sqlite", "duckdb")  # where a name in quotes means the same in capitals and in small letters

@@ -1,5 +1,6 @@
-"""Translates SQLite's SQL, which the embedded model writes for every engine, to the dialect of a schema, so that it returns the
-same rows, with one rule for each difference that sqlglot's transpiler leaves out. Types come from the schema; no engine is asked.
+"""Translates SQLite's SQL, which the embedded model writes for every engine, to the dialect of a schema, so that it returns
+the same rows, with one rule for each difference that sqlglot's transpiler leaves out. Types come from the schema; no engine is
+asked.
 
 What differs was counted on the executable gold queries of Spider dev (log/dialects.md): functions of dates, double-quoted
 strings, text compared with numbers, LIKE's case, integer division, columns outside GROUP BY, truth values, NULLs in order, and

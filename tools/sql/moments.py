@@ -1,5 +1,5 @@
-"""SQLite's functions of dates and times, and its TOTAL, in another dialect. SQLite keeps dates as texts; a typed column needs no
-cast, a text is read as a moment, and what is none becomes NULL, as in SQLite.
+"""SQLite's functions of dates and times, and its TOTAL, in another dialect. SQLite keeps dates as texts; a typed column needs
+no cast, a text is read as a moment, and what is none becomes NULL, as in SQLite.
 """
 
 import re
@@ -66,9 +66,7 @@ def parts_of_moments(tree: exp.Expr, schema: Schema) -> exp.Expr:
         number = exp.Extract(this=exp.var(part), expression=node.this.copy())
         if isinstance(parent, exp.Cast) and is_number(kind_of(parent, schema)):
             parent.replace(number)
-        elif isinstance(parent, exp.Binary) and is_number(kind_of(_other(parent, node), schema)):
-            node.replace(number)
-        elif isinstance(parent, exp.Between | exp.In) and _has_numbers(parent, schema):
+        elif _is_beside_numbers(node, parent, schema):
             node.replace(number)
     for node in list(tree.find_all(exp.TimeToStr)) if schema.dialect == "postgres" else ():
         if node.args["format"].name == "%w":  # no format of PostgreSQL's counts from Sunday, which is 0
@@ -76,14 +74,15 @@ def parts_of_moments(tree: exp.Expr, schema: Schema) -> exp.Expr:
     return tree
 
 
-def _other(parent: exp.Binary, node: exp.Expr) -> exp.Expr:
-    other: exp.Expr = parent.expression if parent.this is node else parent.this
-    return other
-
-
-def _has_numbers(parent: exp.Expr, schema: Schema) -> bool:
-    held = parent.expressions or [parent.args.get("low"), parent.args.get("high")]
-    return all(each is not None and is_number(kind_of(each, schema)) for each in held)
+def _is_beside_numbers(node: exp.Expr, parent: exp.Expr, schema: Schema) -> bool:
+    """Whether the node is compared, or reckoned, with numbers."""
+    if isinstance(parent, exp.Binary):
+        beside = [parent.expression if parent.this is node else parent.this]
+    elif isinstance(parent, exp.Between | exp.In):
+        beside = parent.expressions or [parent.args.get("low"), parent.args.get("high")]
+    else:
+        return False
+    return all(each is not None and is_number(kind_of(each, schema)) for each in beside)
 
 
 def _is_now(node: exp.Expr) -> bool:

@@ -42,7 +42,9 @@ def create_table(table: Table, dialect: str) -> str:
       PRIMARY KEY (id)
     );
     """
-    lines = [(f"{identifier(each.name, dialect)} {one_line(each.type)}".rstrip(), _note(each)) for each in table.columns]
+    lines = [
+        (f"{identifier(each.name, dialect)} {one_line(each.type)}".rstrip(), _note(each)) for each in table.columns
+    ]
     if keys := [each.name for each in table.columns if each.primary_key]:
         lines.append((f"PRIMARY KEY ({_names(keys, dialect)})", ""))
     lines += [(_foreign_key(key, dialect), "") for key in table.foreign_keys]

@@ -30,14 +30,16 @@ CREATE TABLE stay (stay_id INTEGER PRIMARY KEY, guest_id INTEGER, arrived DATE, 
   booked TEXT);
 INSERT INTO "Guest" VALUES (1, 'Mary Stone', 'Lyon', 33, 12.345, '7', 1), (2, 'Jo', 'Nice', NULL, 8.5, '12', 0),
   (3, 'Ann', 'Lyon', 51, NULL, 'x', 1), (4, 'Rosemary', NULL, 20, 2.675, NULL, 0);
-INSERT INTO stay VALUES (1, 1, '2023-05-30', 3, '4', '2023-06-02 10:30:00', '2023-05-01'), (2, 1, '2024-01-31', 1, 'late', '2024-02-01 09:00:00', 'soon'),
+INSERT INTO stay VALUES (1, 1, '2023-05-30', 3, '4', '2023-06-02 10:30:00', '2023-05-01'), 
+  (2, 1, '2024-01-31', 1, 'late', '2024-02-01 09:00:00', 'soon'),
   (3, 3, '2024-03-05', 7, NULL, NULL, NULL), (4, 2, '2023-12-31', 2, '9.5', '2024-01-02 12:00:00', '2023-12-01 08:00:00');
 """
 STATEMENTS = [
     # the case of names, quotes, reserved words, names that a query makes
     'SELECT T1.name, t1.HOME_TOWN FROM (SELECT Name, "home town" AS home_town FROM guest) AS t1 ORDER BY name',
     'SELECT "order" FROM guest WHERE "order" IS NOT NULL',
-    "SELECT g.NAME AS Who, COUNT(*) AS N FROM Guest AS G JOIN STAY AS s ON G.guest_id = s.Guest_Id GROUP BY g.Guest_ID ORDER BY n, who",
+    "SELECT g.NAME AS Who, COUNT(*) AS N FROM Guest AS G JOIN STAY AS s ON G.guest_id = s.Guest_Id GROUP BY g.Guest_ID "
+    "ORDER BY n, who",
     "SELECT COUNT(*) FROM (SELECT Name FROM Guest)",
     "WITH big AS (SELECT Guest_ID, Nights FROM stay WHERE nights > 1) SELECT COUNT(*) FROM BIG",
     # texts and numbers
@@ -72,7 +74,8 @@ STATEMENTS = [
     "SELECT CAST(STRFTIME('%m', arrived) AS INTEGER) FROM stay WHERE CAST(STRFTIME('%Y', arrived) AS INTEGER) = 2024",
     "SELECT STRFTIME('%w', arrived), STRFTIME('%H:%M', left_at) FROM stay",
     "SELECT stay_id, JULIANDAY(left_at) - JULIANDAY(arrived) FROM stay",
-    "SELECT DATE(arrived, '+1 month'), DATE(arrived, 'start of month'), DATE(left_at, '-2 days') FROM stay WHERE stay_id IN (1, 4)",
+    "SELECT DATE(arrived, '+1 month'), DATE(arrived, 'start of month'), DATE(left_at, '-2 days') FROM stay "
+    "WHERE stay_id IN (1, 4)",
     "SELECT stay_id FROM stay WHERE arrived BETWEEN '2023-06-01' AND '2024-02-28'",
     "SELECT stay_id FROM stay WHERE arrived LIKE '2023%' OR arrived > '2024-03'",
     "SELECT DATE(booked), STRFTIME('%Y', booked), TIME(left_at) FROM stay",

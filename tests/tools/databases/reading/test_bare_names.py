@@ -20,14 +20,14 @@ from tools.sql.to_sqlite import bare_names
 def shop(tmp_path: Path) -> Iterator[Database]:
     path = tmp_path / "shop.duckdb"
     with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE SCHEMA sales; CREATE SCHEMA old; CREATE SCHEMA \"two words\"")
+        connection.execute('CREATE SCHEMA sales; CREATE SCHEMA old; CREATE SCHEMA "two words"')
         connection.execute("CREATE TABLE days (day INTEGER); INSERT INTO days VALUES (1)")
         connection.execute("CREATE TABLE sales.users (uid INTEGER PRIMARY KEY, name VARCHAR)")
         connection.execute("INSERT INTO sales.users VALUES (1, 'ann'), (2, 'bo')")
         connection.execute("CREATE TABLE sales.orders (oid INTEGER, uid INTEGER REFERENCES sales.users (uid))")
         connection.execute("INSERT INTO sales.orders VALUES (1, 1), (2, 1)")
         connection.execute("CREATE TABLE old.days (day INTEGER); INSERT INTO old.days VALUES (7), (8)")
-        connection.execute("CREATE TABLE \"two words\".\"Order\" (n INTEGER); INSERT INTO \"two words\".\"Order\" VALUES (5)")
+        connection.execute('CREATE TABLE "two words"."Order" (n INTEGER); INSERT INTO "two words"."Order" VALUES (5)')
     database = open_database(path)
     yield database
     database.close()
@@ -87,14 +87,20 @@ def test_what_is_hidden_stays_hidden_under_every_name(tmp_path: Path, shop: Data
     """Guards against a bare name that leads past what may be seen: the names are settled, then looked at by the locks."""
     seen = restricted(shop, (), ("sales.orders", "days"))
     assert isinstance(seen, BareNamedDatabase)
-    assert {table.path[-1] if table.path else table.name for table in seen.schema().tables} == {"days", "users", "Order"}
+    assert {table.path[-1] if table.path else table.name for table in seen.schema().tables} == {
+        "days",
+        "users",
+        "Order",
+    }
     assert rows(seen.execute("SELECT max(day) FROM days")) == ((8,),)  # the one that may be seen
     for sql in ("SELECT * FROM orders", "SELECT * FROM sales.orders", "SELECT * FROM main.days"):
         assert isinstance(seen.execute(sql), QueryError), sql
 
 
 def test_notes_may_name_a_table_either_way(shop: Database) -> None:
-    notes = Annotations((Relation(("sales.orders", "oid"), ("days", "day")),), {("users", "name"): "who", ("sales.orders", "oid"): "n"})
+    notes = Annotations(
+        (Relation(("sales.orders", "oid"), ("days", "day")),), {("users", "name"): "who", ("sales.orders", "oid"): "n"}
+    )
     schema = with_annotations(shop, notes).schema()
     orders, users = schema.table("orders"), schema.table("users")
     assert orders is not None and users is not None
