@@ -241,7 +241,7 @@ class Compact:
         return prompt
 
     def dialect(self, database: str) -> str:
-        """SQLite's for every engine: the model is trained on it, the grammar knows it, and the confidences were fitted on it."""
+        """SQLite's for every engine: the model was trained on it, the grammar knows it, the confidences were fitted on it."""
         return "sqlite"
 
     def lead(self, step: ModelStep) -> str:

@@ -103,10 +103,10 @@ def _write(engine: sa.Engine, table: Table, rows: tuple[tuple[Any, ...], ...], h
     columns = [_column(each, has_key and each.primary_key, collation) for each in table.columns]
     made = sa.Table(table.name, sa.MetaData(), *columns)
     keys = [f"c{place}" for place in range(len(columns))]
-    named = {sa.column(column.name): sa.bindparam(key) for column, key in zip(columns, keys, strict=True)}
+    named: dict[str, Any] = {column.name: sa.bindparam(key) for column, key in zip(columns, keys, strict=True)}
     with engine.begin() as connection:
         made.create(connection)
-        statement = made.insert().values({column.name: value for column, value in named.items()})
+        statement = made.insert().values(named)
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             part = rows[start : start + _ROWS_AT_ONCE]
             connection.execute(statement, [dict(zip(keys, row, strict=True)) for row in part])

@@ -73,9 +73,9 @@ def rounding(tree: exp.Expr, schema: Schema) -> exp.Expr:
     >>> from_sqlite("SELECT ROUND(pay, 2), CAST(pay AS INTEGER) FROM team", Schema((team,), "postgres"))
     'SELECT ROUND(CAST(pay AS DECIMAL), 2), CAST(TRUNC(pay) AS INT) FROM team'
     """
-    for node in list(tree.find_all(exp.Cast)):
-        if node.to.is_type(*exp.DataType.INTEGER_TYPES) and kind_of(node.this, schema) == "real":
-            node.this.replace(exp.Trunc(this=node.this.copy(), decimals=_ZERO if schema.dialect == "mysql" else None))
+    for cast in list(tree.find_all(exp.Cast)):
+        if cast.to.is_type(*exp.DataType.INTEGER_TYPES) and kind_of(cast.this, schema) == "real":
+            cast.this.replace(exp.Trunc(this=cast.this.copy(), decimals=_ZERO if schema.dialect == "mysql" else None))
     for node in list(tree.find_all(exp.Round)) if schema.dialect == "postgres" else ():
         if node.args.get("decimals") is not None and not _is_exact(node.this, schema):
             node.this.replace(exp.cast(node.this.copy(), "DECIMAL"))
@@ -103,9 +103,9 @@ def joined_texts(tree: exp.Expr, schema: Schema) -> exp.Expr:
         kinds = kind_of(node.this, schema), kind_of(node.expression, schema)
         if "text" not in kinds and kinds[0] is not None:
             node.this.replace(exp.cast(node.this.copy(), "TEXT"))
-    for node in list(tree.find_all(exp.GroupConcat)):
-        if kind_of(node.this, schema) not in ("text", None):
-            node.this.replace(exp.cast(node.this.copy(), "TEXT"))
+    for listed in list(tree.find_all(exp.GroupConcat)):
+        if kind_of(listed.this, schema) not in ("text", None):
+            listed.this.replace(exp.cast(listed.this.copy(), "TEXT"))
     return tree
 
 
@@ -121,13 +121,13 @@ def numbers_of_truth(tree: exp.Expr, schema: Schema) -> exp.Expr:
     """
     for node in list(tree.find_all(exp.EQ, exp.NEQ, exp.In, exp.Is)):
         _compared(node, schema)
-    for node in list(tree.find_all(*_RECKONING)):
-        for operand in (node.args.get("this"), node.args.get("expression")):
+    for reckoned in list(tree.find_all(*_RECKONING)):
+        for operand in (reckoned.args.get("this"), reckoned.args.get("expression")):
             if operand is not None and kind_of(operand, schema) == "boolean":
                 operand.replace(_as_number(operand))
-    for node in list(tree.find_all(exp.Where, exp.Having, exp.And, exp.Or, exp.Not, exp.If)):
-        for operand in (node.args.get("this"), node.args.get("expression")):
-            if operand is not None and is_number(kind_of(operand, schema)) and _is_condition(node):
+    for condition in list(tree.find_all(exp.Where, exp.Having, exp.And, exp.Or, exp.Not, exp.If)):
+        for operand in (condition.args.get("this"), condition.args.get("expression")):
+            if operand is not None and is_number(kind_of(operand, schema)) and _is_condition(condition):
                 operand.replace(exp.NEQ(this=operand.copy(), expression=exp.Literal.number(0)))
     return tree
 

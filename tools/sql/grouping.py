@@ -123,8 +123,9 @@ def _wrap(column: exp.Column, aggregates: list[exp.Expr], schema: Schema) -> Non
     one = aggregates[0] if len({node.sql() for node in aggregates}) == 1 else None
     chosen = _beside(column, one, schema) if isinstance(one, exp.Max | exp.Min) else _any(column, schema)
     select = column.parent
-    is_shown = isinstance(select, exp.Select) and column in select.expressions
-    is_named = is_shown and (schema.dialect != "duckdb" or select.find_ancestor(exp.Query) is not None)
+    is_shown = isinstance(select, exp.Select) and any(item is column for item in select.expressions)
+    is_inner = select is not None and select.find_ancestor(exp.Query) is not None
+    is_named = is_shown and (schema.dialect != "duckdb" or is_inner)
     column.replace(exp.alias_(chosen, column.name, quoted=column.this.quoted) if is_named else chosen)
 
 
@@ -185,8 +186,8 @@ def derived_tables(tree: exp.Expr, schema: Schema) -> exp.Expr:
     >>> from_sqlite("SELECT COUNT(*) FROM (SELECT 1)", Schema((), "postgres"))
     'SELECT COUNT(*) FROM (SELECT 1) AS derived_1'
     """
-    for node in list(tree.find_all(exp.In)) if schema.dialect == "mysql" else ():
-        query = node.args.get("query")
+    for membership in list(tree.find_all(exp.In)) if schema.dialect == "mysql" else ():
+        query = membership.args.get("query")
         if isinstance(query, exp.Subquery) and query.this.args.get("limit") is not None:
             inner = exp.Subquery(this=query.this.copy())
             query.set("this", exp.select("*").from_(inner))

@@ -32,8 +32,8 @@ def moments(tree: exp.Expr, schema: Schema) -> exp.Expr:
     >>> from_sqlite("SELECT DATE('now', '-1 month')", schema)
     'SELECT CAST(CURRENT_DATE + INTERVAL (-1) MONTH AS DATE)'
     """
-    for node in list(tree.find_all(exp.Sub)):
-        _days_between(node, schema)
+    for difference in list(tree.find_all(exp.Sub)):
+        _days_between(difference, schema)
     for node in list(tree.find_all(exp.Anonymous)):
         if rewrite := _FUNCTIONS.get(node.name.upper()):
             node.replace(rewrite(node.expressions, schema))

@@ -20,6 +20,7 @@ from statistics import quantiles
 from time import thread_time
 from typing import Literal
 
+from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.database import Database
 from tools.databases.duckdb_database import DuckDBDatabase, _one_select
 from tools.databases.guarded_database import GuardedDatabase
@@ -65,10 +66,11 @@ def compare(queries: list[tuple[str, Path]], engine: Engine) -> Tally:
     tally = Tally()
     for path, group in groupby(sorted(queries, key=lambda each: each[1]), key=lambda each: each[1]):
         with closing(open_database(path, engine="auto" if engine == "duckdb" else "sqlite")) as database:
-            assert isinstance(database, GuardedDatabase)
+            guarded = database.whole if isinstance(database, BareNamedDatabase) else database
+            assert isinstance(guarded, GuardedDatabase)
             for sql, _ in group:
-                if (given := _given(sql, database)) is not None:
-                    _compare(given, database, tally)
+                if (given := _given(sql, guarded)) is not None:
+                    _compare(given, guarded, tally)
     return tally
 
 

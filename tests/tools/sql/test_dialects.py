@@ -30,7 +30,7 @@ CREATE TABLE stay (stay_id INTEGER PRIMARY KEY, guest_id INTEGER, arrived DATE, 
   booked TEXT);
 INSERT INTO "Guest" VALUES (1, 'Mary Stone', 'Lyon', 33, 12.345, '7', 1), (2, 'Jo', 'Nice', NULL, 8.5, '12', 0),
   (3, 'Ann', 'Lyon', 51, NULL, 'x', 1), (4, 'Rosemary', NULL, 20, 2.675, NULL, 0);
-INSERT INTO stay VALUES (1, 1, '2023-05-30', 3, '4', '2023-06-02 10:30:00', '2023-05-01'), 
+INSERT INTO stay VALUES (1, 1, '2023-05-30', 3, '4', '2023-06-02 10:30:00', '2023-05-01'),
   (2, 1, '2024-01-31', 1, 'late', '2024-02-01 09:00:00', 'soon'),
   (3, 3, '2024-03-05', 7, NULL, NULL, NULL), (4, 2, '2023-12-31', 2, '9.5', '2024-01-02 12:00:00', '2023-12-01 08:00:00');
 """
