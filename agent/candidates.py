@@ -29,6 +29,7 @@ from tools.linking.question_context import QuestionContext
 from tools.repair.repair_query import repair_query
 from tools.result import QueryError, Result
 from tools.schema import Schema
+from tools.sql.qualified import qualified
 
 Tools = Runtime[AgentContext]
 
@@ -104,9 +105,16 @@ def written(state: State, toolbox: AgentContext, reply: Reply) -> dict[str, Any]
 def check_sql(
     toolbox: AgentContext, sql: str, values: Sequence[ValueMatch], question: str
 ) -> tuple[str, QueryError | None]:
-    """The SQL, repaired if the options allow it, and the error that is left, if any."""
+    """The SQL, repaired if the options allow it, with the schemas of its tables, and the error that is left, if any."""
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")
+    fixed, error = _repaired(toolbox, sql, values, question)
+    return qualified(fixed, toolbox.database.schema()).text, error
+
+
+def _repaired(
+    toolbox: AgentContext, sql: str, values: Sequence[ValueMatch], question: str
+) -> tuple[str, QueryError | None]:
     if not toolbox.options.repair:
         return sql, toolbox.database.explain(sql, toolbox.limits)
     context = QuestionContext(question, tuple(values), without=toolbox.options.without_rules)

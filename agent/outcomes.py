@@ -22,8 +22,9 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from agent.context import AgentContext
 from agent.state import DrawnPlan, Reading
 from tools.result import QueryError, Result
+from tools.sql.from_sqlite import from_sqlite
 from tools.sql.scope import parse_or_nothing
-from tools.sql.sqlite_to_duckdb import duckdb_to_sqlite, sqlite_to_duckdb
+from tools.sql.to_sqlite import bare_names, to_sqlite
 
 Outcome = Result | QueryError
 OUT_OF_TIME = QueryError("timeout", "the candidates before it used up the time")
@@ -139,7 +140,7 @@ def translated(toolbox: AgentContext, sql: str) -> str:
 
     def found() -> str:
         try:
-            translation = sqlite_to_duckdb(sql, toolbox.database.schema(), exactly=False)
+            translation = from_sqlite(sql, toolbox.database.schema(), exactly=False)
         except ValueError:
             return sql
         return sql if same_sql(sql, translation, dialect) else translation
@@ -148,7 +149,7 @@ def translated(toolbox: AgentContext, sql: str) -> str:
 
 
 def as_written(toolbox: AgentContext, sql: str) -> str:
-    """SQL of the database in the model's dialect."""
-    if model_dialect(toolbox) == toolbox.database.dialect:
-        return sql
-    return toolbox.optional("translate", partial(duckdb_to_sqlite, sql), sql)
+    """SQL of the database in the model's dialect, with the names that the prompt shows."""
+    schema = toolbox.database.schema()
+    back = bare_names if model_dialect(toolbox) == schema.dialect else to_sqlite
+    return toolbox.optional("translate", partial(back, sql, schema), sql)

@@ -46,6 +46,7 @@ GROUPS = {
         "humaneval": "app.measure.evaluate_others:humaneval",
         "gsm8k": "app.measure.evaluate_others:gsm8k",
         "dialogues": "app.measure.evaluate_others:dialogues",
+        "translation": "app.measure.evaluate_others:translation",
     },
     "bench": {
         "cost": "app.measure.bench:cost",

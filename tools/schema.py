@@ -40,6 +40,8 @@ class Table:
 
     `made_of`: the words of the SQL of a view, or of a virtual table; none for others, and where the server does not tell them.
     `parents`: the tables that show its rows as their own: those that it is a partition of, or inherits from.
+    `path`: the schema that holds it and its name there; none in the default schema. Its `name` is then the path with a dot, or
+    the bare name where that is unique (`tools.databases.bare_names`).
     """
 
     name: str
@@ -49,6 +51,7 @@ class Table:
     row_count: int | None = None
     made_of: frozenset[str] = frozenset()
     parents: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column | None:
         """The column of that name, ignoring case."""
@@ -68,9 +71,11 @@ class Schema:
     own_types: frozenset[str] = frozenset()
 
     def table(self, name: str) -> Table | None:
-        """The table of that name, ignoring case."""
+        """The table of that name, or at that path with a dot, ignoring case."""
         wanted = name.casefold()
-        return next((table for table in self.tables if table.name.casefold() == wanted), None)
+        named = (table for table in self.tables if table.name.casefold() == wanted)
+        at = (table for table in self.tables if table.path and ".".join(table.path).casefold() == wanted)
+        return next(named, None) or next(at, None)
 
     def owners(self, column: str) -> list[str]:
         """Names of the tables that have a column of that name, ignoring case."""

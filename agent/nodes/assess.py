@@ -48,7 +48,7 @@ from tools.repair.doubt import Sign, signs_of_doubt
 from tools.result import Result
 from tools.schema import Schema
 from tools.sql.rendering import in_words
-from tools.sql.scope import column_ref, full_name, parse_or_nothing
+from tools.sql.scope import column_ref, parse_or_nothing, table_name
 
 Features = dict[str, float]
 CERTAIN = 0.003  # keeps the logarithm finite; a token with more than 99.7 % is certain
@@ -91,7 +91,7 @@ def features_of(state: State, schema: Schema, seen: Sequence[Sign]) -> Features:
 
 
 def _of_tree(tree: exp.Expr, schema: Schema, links: Sequence[Link]) -> Features:
-    tables = {full_name(table).casefold() for table in tree.find_all(exp.Table)}
+    tables = {table_name(table, schema).casefold() for table in tree.find_all(exp.Table)}
     columns = set(_columns(tree, schema))
     by_table = {link.table.casefold(): link.score for link in links if link.column is None}
     by_column = {(link.table.casefold(), link.column.casefold()): link.score for link in links if link.column}

@@ -241,8 +241,8 @@ class Compact:
         return prompt
 
     def dialect(self, database: str) -> str:
-        """SQLite's for DuckDB: such statements fail less often, and the confidences were fitted on them."""
-        return "sqlite" if database == "duckdb" else database
+        """SQLite's for every engine: the model was trained on it, the grammar knows it, the confidences were fitted on it."""
+        return "sqlite"
 
     def lead(self, step: ModelStep) -> str:
         return "plan: " if step == "plan" else "\nsql: "

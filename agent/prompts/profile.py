@@ -33,7 +33,7 @@ class Profile(Protocol):
         ...
 
     def dialect(self, database: str) -> str:
-        """The dialect in which the model writes for a database of that dialect: its own, or "sqlite" for DuckDB."""
+        """The dialect in which the model writes for a database of that dialect: its own, or "sqlite" for every one."""
         ...
 
     def lead(self, step: ModelStep) -> str:

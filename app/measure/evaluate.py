@@ -37,6 +37,23 @@ AnyData = Annotated[
         file_okay=False,
     ),
 ]
+
+
+def _engine(text: str) -> str:
+    if text not in ("sqlite", "duckdb") and "://" not in text:
+        raise typer.BadParameter(f"{text} is none of sqlite, duckdb, or the URL of a server")
+    return text
+
+
+AnyEngine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        callback=_engine,
+        help="Engine that runs the SQL: sqlite, duckdb, or the URL of a PostgreSQL or MySQL server whose account may make "
+        "databases. Each file is copied there once, as a database of its own.",
+    ),
+]
 QuestionLimit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N executable questions.")]
 Sample = Annotated[
     int | None,
@@ -74,9 +91,7 @@ def evaluate(
     dataset: str,
     data: AnyData,
     out: options.Out,
-    engine: Annotated[
-        Literal["sqlite", "duckdb"], typer.Option("--engine", help="Engine that runs the SQL.")
-    ] = "sqlite",
+    engine: AnyEngine = "sqlite",
     limit: QuestionLimit = None,
     sample: Sample = None,
     db_id: OneDatabase = None,
@@ -161,7 +176,7 @@ app = typer.Typer(
 def _predictor(
     decoding: Decoding,
     asking: Asking,
-    engine: Literal["sqlite", "duckdb"],
+    engine: str,
     timeout: float,
     first_turn: Literal["own", "gold"],
     without_rules: tuple[str, ...],

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.measure.evaluate import AnyData, OneDatabase, QuestionLimit, Sample
+from app.measure.evaluate import AnyData, AnyEngine, OneDatabase, QuestionLimit, Sample
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
@@ -76,6 +76,38 @@ def conversation(
                 recall=predict.recall,
             )
         output.print_json(summary)
+
+
+@spread
+def translation(
+    data: AnyData,
+    engine: AnyEngine,
+    written: Annotated[
+        Path | None,
+        typer.Option(
+            "--written", help="records.jsonl of a run on SQLite, whose SQL is taken; default: gold.", exists=True
+        ),
+    ] = None,
+    limit: QuestionLimit = None,
+    sample: Sample = None,
+    db_id: OneDatabase = None,
+    timeout: options.Timeout = 30.0,
+) -> None:
+    """Translate SQL that was written for SQLite, run it by --engine, and count the statements that return SQLite's rows, and
+    the others by how they differ. Needs no model.
+    """
+    from eval.accuracy.record import Record, read_records
+    from eval.accuracy.translation import check_translation
+    from eval.datasets.selection import load_dataset
+
+    with exit_codes.plain_errors():
+        examples = [e for e in load_dataset("spider", data, limit=limit, sample=sample, db=db_id) if e.executable]
+        if written is None:
+            statements = [(example, example.gold) for example in examples]
+        else:
+            own = {record.id: record.sql for record in read_records(written, Record)}
+            statements = [(example, own[example.id]) for example in examples if own.get(example.id)]
+        output.print_json(asdict(check_translation(statements, engine, timeout_s=timeout)))
 
 
 @spread

@@ -31,12 +31,13 @@ from decoding.engine.sampler import Sampler
 from decoding.serving.ray_workers import ray_workers
 from eval.accuracy.record import Predict, Prediction, Record
 from eval.datasets.official import Example
+from eval.scoring.referee import Engine
+from eval.scoring.run_query import opened_copy
 from tools.databases.annotations import Annotations, with_annotations
 from tools.databases.database import Database
-from tools.databases.open_database import open_database
 from tools.result import Limits
 from tools.schema import ColumnRef
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.from_sqlite import from_sqlite
 
 Answered = tuple[Example, Prediction | None]
 
@@ -93,9 +94,10 @@ def _until_all_end(answers: "SimpleQueue[Answered | Future[None]]", running: int
 FOLDER = "database_description"
 
 
-def open_described(file: Path, engine: Literal["duckdb", "sqlite"]) -> Database:
-    """The database, with the descriptions of its columns if BIRD's folder of them lies beside the file. Raises OpenError."""
-    database = open_database(file, engine=engine)
+def open_described(file: Path, engine: Engine) -> Database:
+    """The database, or its copy in another engine, with the descriptions of its columns if BIRD's folder of them lies beside
+    the file. Raises OpenError."""
+    database = opened_copy(file, engine)
     schema = database.schema()
     known = {(table.name.casefold(), column.name.casefold()) for table in schema.tables for column in table.columns}
     said = {ref: text for ref, text in _descriptions(file.parent / FOLDER) if ref in known}
@@ -141,7 +143,7 @@ class AgentPredict:
     def __init__(
         self,
         load: Callable[[], LoadedModel],
-        engine: Literal["duckdb", "sqlite"],
+        engine: Engine,
         options: AgentOptions,
         limits: Limits,
         first_turn: FirstTurn = "own",
@@ -241,7 +243,7 @@ def predicted(ask: Callable[[], Answer]) -> Prediction:
 
 
 def _in_dialect(gold: str, database: Database) -> str:
-    return sqlite_to_duckdb(gold, database.schema()) if database.dialect == "duckdb" else gold
+    return from_sqlite(gold, database.schema()) if database.dialect != "sqlite" else gold
 
 
 def _final_sql(answer: Answer) -> str:
@@ -259,7 +261,7 @@ class ChatPredict:
     def __init__(
         self,
         load: Callable[[], LoadedModel],
-        engine: Literal["duckdb", "sqlite"],
+        engine: Engine,
         options: AgentOptions,
         limits: Limits,
     ) -> None:

@@ -55,7 +55,8 @@ class AccuracyBar:
 
 _NO_DATABASE = "the database is not there"
 # DuckDB reserves far more address space than it uses; its own memory limit bounds what it uses.
-_MEMORY_MB: Mapping[Engine, int] = {"sqlite": 2048, "duckdb": 16384}
+_MEMORY_MB: Mapping[Engine, int] = {"sqlite": 2048}
+_MEMORY_ELSEWHERE_MB = 16384
 
 
 def evaluate(
@@ -89,7 +90,12 @@ def evaluate(
     Raises `ResumeError` if `out` holds another run, `WorkerError` if scoring cannot start, and whatever `predict` raises.
     """
     timed_runs = timed_runs if rules.has_ves and engine == "sqlite" else 0
-    names = {"dataset": dataset, "engine": engine, "model": model, "decoder": decoder}
+    names = {
+        "dataset": dataset,
+        "engine": engine.partition(":")[0].partition("+")[0],
+        "model": model,
+        "decoder": decoder,
+    }
     figures = {"timeout_s": timeout_s, "timed_runs": timed_runs, "questions": fingerprint(examples)}
     every_setting = {**(settings or {}), **names, **figures}
     log = RecordLog(out, every_setting, Record)
@@ -147,7 +153,7 @@ class Scorer:
     def __init__(self, rules: Rules, engine: Engine, tables: Path | None, timeout_s: float, timed_runs: int) -> None:
         self._rules, self._engine, self._timeout_s, self._timed_runs = rules, engine, timeout_s, timed_runs
         self._exact_match = rules.exact_match(tables)
-        self._worker = Worker(_MEMORY_MB[engine])
+        self._worker = Worker(_MEMORY_MB.get(engine, _MEMORY_ELSEWHERE_MB))
 
     def verdict(self, example: Example, sql: str) -> Verdict:
         """The verdict on execution; an empty prediction is wrong, whatever the gold query returns."""

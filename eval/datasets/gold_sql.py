@@ -19,8 +19,8 @@ from sqlglot.generators.sqlite import SQLiteGenerator
 from agent.grammar.words import is_plain
 from agent.prompts.plan_format import Plan, PlannedTable
 from tools.schema import ColumnRef, Schema
+from tools.sql.from_sqlite import quoted_strings
 from tools.sql.scope import FromItem, common_table, enclosing, parse_quietly, sources
-from tools.sql.sqlite_to_duckdb import quoted_strings
 
 
 class GoldError(ValueError):

@@ -1,7 +1,7 @@
 """The child process that runs a question's gold and predicted SQL and judges them. `eval/scoring/referee_pool.py` owns it.
 
 It may hang, run out of memory or crash, so it announces each phase before it begins, and the owner knows what to blame.
-To start quickly, it imports only the standard library and the rules of its tasks, and DuckDB when a task needs it.
+To start quickly, it imports only the standard library and the rules of its tasks, and another engine when a task needs it.
 """
 
 import signal
@@ -14,9 +14,9 @@ from typing import Literal
 
 from eval.scoring.bird import time_reward
 from eval.scoring.rules import Rules
-from eval.scoring.run_query import DuckDBEngine, QueryFailedError, Row, comparable, connect, run_sqlite
+from eval.scoring.run_query import CopyingEngine, QueryFailedError, Row, comparable, connect, run_sqlite
 
-Engine = Literal["sqlite", "duckdb"]
+Engine = str  # "sqlite", "duckdb", or the URL of a server that databases are copied to
 
 _LOADING_S = 300.0
 _ALARM_GRACE_S = 5.0
@@ -118,11 +118,11 @@ def lost(phase: Phase, cause: str) -> Verdict:
 
 
 class Referee:
-    """Judges one task after the other and announces the phases. Keeps the database that DuckDB has loaded."""
+    """Judges one task after the other and announces the phases. Keeps the database that another engine has loaded."""
 
     def __init__(self, announce: Announce) -> None:
         self._tell = announce
-        self._duckdb = DuckDBEngine()
+        self._copies = CopyingEngine()
         self._phase = Phase("gold", 0.0, Verdict())
 
     def judge(self, task: Task) -> Verdict:
@@ -148,7 +148,7 @@ class Referee:
         except QueryFailedError as failure:
             return replace(known, error=str(failure))
         self._begin("comparison", task.timeout_s, known)
-        if task.engine == "duckdb":
+        if task.engine != "sqlite":
             gold_rows, predicted_rows = comparable(gold_rows), comparable(predicted_rows)
         marks = task.rules.marks(task.gold, gold_rows, predicted_rows)
         scored = replace(known, correct=marks.correct, soft_f1=marks.soft_f1)
@@ -172,20 +172,20 @@ class Referee:
     def _predicted_rows(self, database: str, task: Task, known: Verdict, spent_s: float) -> list[Row]:
         rules = task.rules
         allowance_s = max(0.0, task.timeout_s - spent_s) if rules.shared_deadline else task.timeout_s
-        if task.engine == "duckdb":
-            self._load(database, known)
+        if task.engine != "sqlite":
+            self._load(database, task.engine, known)
         self._begin("prediction", allowance_s, known)
         sql = rules.runnable(task.predicted)
-        if task.engine == "duckdb":
-            return self._duckdb.run(sql, allowance_s)
+        if task.engine != "sqlite":
+            return self._copies.run(sql, allowance_s)
         return run_sqlite(database, sql, lenient=rules.lenient)
 
-    def _load(self, database: str, known: Verdict) -> None:
+    def _load(self, database: str, engine: Engine, known: Verdict) -> None:
         self._begin("loading", _LOADING_S, known)
         try:
-            self._duckdb.load(database)
+            self._copies.load(database, engine)
         except QueryFailedError as failure:
-            raise GoldFailedError(f"DuckDB cannot load the database: {failure}") from failure
+            raise GoldFailedError(f"the database cannot be loaded there: {failure}") from failure
 
     def _timed(self, database: str, task: Task, scored: Verdict) -> Verdict:
         """The verdict with the reward from up to `timed_runs` ratios; sampling ends early after `timeout_s`."""

@@ -1,12 +1,12 @@
-"""Runs queries for the scoring process: SQLite with the standard library, DuckDB through `tools.databases.database`.
+"""Runs queries for the scoring process: SQLite with the standard library, others through `tools.databases.database`.
 
-Both are read-only. DuckDB's rows are converted to SQLite's types, because gold queries always run in SQLite.
+All are read-only. Other engines' rows are converted to SQLite's types, because gold queries always run in SQLite.
 """
 
 import math
 import sqlite3
 from collections.abc import Iterable
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,22 +49,21 @@ def run_sqlite(database: str, sql: str, *, lenient: bool) -> list[Row]:
         raise QueryFailedError(_line(error)) from error
 
 
-class DuckDBEngine:
-    """Loads SQLite files into DuckDB. The last one stays open, because the questions of a database come in a row."""
+class CopyingEngine:
+    """Copies SQLite files into another engine. The last one stays open, because the questions of a database come in a row."""
 
     def __init__(self) -> None:
-        self._open: tuple[str, Database] | None = None
+        self._open: tuple[tuple[str, str], Database] | None = None
 
-    def load(self, database: str) -> None:
-        """Load the file on which `run` then runs queries. Raises `QueryFailedError` if DuckDB cannot load it."""
-        from tools.databases.open_database import open_database
+    def load(self, database: str, engine: str) -> None:
+        """Load the file on which `run` then runs queries. Raises `QueryFailedError` if the engine cannot load it."""
         from tools.result import OpenError
 
-        if self._open and self._open[0] == database:
+        if self._open and self._open[0] == (database, engine):
             return
         self.close()
         try:
-            self._open = (database, open_database(Path(database)))
+            self._open = ((database, engine), opened_copy(Path(database), engine))
         except OpenError as error:
             raise QueryFailedError(_line(error)) from error
 
@@ -79,6 +78,17 @@ class DuckDBEngine:
         if self._open:
             self._open[1].close()
         self._open = None
+
+
+def opened_copy(file: Path, engine: str) -> "Database":
+    """The file in `engine`: "sqlite", "duckdb", or the URL of a server that it is copied to. Raises OpenError."""
+    from tools.databases.open_database import open_database
+
+    if "://" not in engine:
+        return open_database(file, engine=engine)
+    from eval.scoring.server_copies import open_copy
+
+    return open_copy(file, engine)
 
 
 def rows_of(database: "Database", sql: str, deadline_s: float) -> list[Row]:
@@ -110,6 +120,8 @@ def _comparable(cell: object) -> object:
         return int(cell)
     if isinstance(cell, (float, Decimal)):
         return _comparable_number(float(cell))
+    if isinstance(cell, timedelta):  # what MySQL's driver makes of a time of day
+        return (datetime.min + cell).time().isoformat() if timedelta(0) <= cell < timedelta(1) else str(cell)
     if isinstance(cell, datetime):
         return cell.isoformat(sep=" ")
     if isinstance(cell, (date, time)):

@@ -77,20 +77,24 @@ def with_annotations(database: Database, annotations: Annotations) -> Database:
 
 
 def _annotated(schema: Schema, annotations: Annotations) -> Schema:
+    relations = []
     for relation in annotations.relations:
-        for ref in (relation.of, relation.to):
-            _check(schema, ref, "a relation is declared with")
-    for ref in annotations.descriptions:
-        _check(schema, ref, "a description is given of")
-    said = {_folded(ref): text for ref, text in annotations.descriptions.items()}
+        ends = (_known(schema, ref, "a relation is declared with") for ref in (relation.of, relation.to))
+        relations.append(Relation(*ends))
+    said = {
+        _folded(_known(schema, ref, "a description is given of")): text
+        for ref, text in annotations.descriptions.items()
+    }
     described = (_described(table, said) for table in schema.tables)
-    return replace(schema, tables=tuple(_with_keys(table, schema, annotations.relations) for table in described))
+    return replace(schema, tables=tuple(_with_keys(table, schema, relations) for table in described))
 
 
-def _check(schema: Schema, ref: ColumnRef, what: str) -> None:
+def _known(schema: Schema, ref: ColumnRef, what: str) -> ColumnRef:
+    """The column under the schema's name of its table."""
     table = schema.table(ref[0])
     if table is None or table.column(ref[1]) is None:
         raise OpenError(f"{what} {ref[0]}.{ref[1]}, which is not in this database")
+    return table.name, ref[1]
 
 
 def _folded(ref: ColumnRef) -> ColumnRef:

@@ -14,6 +14,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -68,8 +69,8 @@ def read_schema(
             for row, value in zip(rows, values, strict=True)
         )
         count = _count(cursor, relation) if is_table else None
-        shown_name = name if schema == "main" else f"{schema}.{name}"
-        table = Table(shown_name, columns, foreign, comment, count, words_of(rows[0][9]))
+        path = () if schema == "main" else (schema, name)
+        table = Table(".".join(path) or name, columns, foreign, comment, count, words_of(rows[0][9]), path=path)
         tables.append(_with_note(table, notes.get(table.name)))
     places = {name: place for place, name in enumerate(order)}
     return tuple(sorted(tables, key=lambda table: places.get(table.name, len(places))))
@@ -94,7 +95,8 @@ def _keys(cursor: duckdb.DuckDBPyConnection) -> dict[tuple[str, str], tuple[tupl
         if kind == "PRIMARY KEY":
             primary[schema, table] = tuple(columns)
         else:
-            foreign[schema, table].append(ForeignKey(tuple(columns), ref_table, tuple(ref_columns)))
+            refers = ref_table if schema == "main" else f"{schema}.{ref_table}"  # no key leaves its schema
+            foreign[schema, table].append(ForeignKey(tuple(columns), refers, tuple(ref_columns)))
     return {key: (primary.get(key, ()), tuple(foreign.get(key, ()))) for key in primary.keys() | foreign.keys()}
 
 
@@ -125,7 +127,7 @@ def _with_note(table: Table, note: Table | None) -> Table:
         else column
         for column in table.columns
     )
-    return Table(table.name, columns, note.foreign_keys, note.comment, table.row_count, note.made_of)
+    return replace(table, columns=columns, foreign_keys=note.foreign_keys, comment=note.comment, made_of=note.made_of)
 
 
 _Node = dict[str, Any]

@@ -18,131 +18,24 @@ BEGIN, PRAGMA, CALL, LOAD, several statements at once). The same parser says whi
 import re
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import duckdb
-from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.tokenizer_core import Token, TokenType
 
 from tools.databases.choices import fetch_rows
 from tools.databases.duckdb_catalog import DuckDBReads, own_names, read_schema
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.query_errors import query_error
-from tools.guard.guard import ApprovedQuery
 from tools.processes import Watchdog, remove_folder, spill_folder
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema, Table
-from tools.sql.scope import FromItem, sources
-
-_LIMITS = (TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH)
-_MANY_GROUPINGS = (exp.Cube, exp.GroupingSets, exp.Rollup)
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """A statement that sorts no rows as equal, and the keys that it has for that."""
-
-    text: str
-    keys: tuple[str, ...]
-
-
-def settle_ties(statement: ApprovedQuery, schema: Schema) -> Settled | None:
-    """The statement with keys added to its own ORDER BY, and to each one that a LIMIT, OFFSET or FETCH follows; None if there
-    is none to add to.
-
-    >>> from tools.guard.guard import judged
-    >>> from tools.schema import Column, Table
-    >>> album = Table("album", (Column("title", "VARCHAR"), Column("price", "DOUBLE")), row_count=9)
-    >>> statement = judged("SELECT title FROM album ORDER BY price LIMIT 1", "duckdb")
-    >>> settle_ties(statement, Schema((album,), "duckdb")).text
-    'SELECT title FROM album ORDER BY price, "album".rowid LIMIT 1'
-    """
-    text, added = statement.text, list[str]()
-    for place, keys in sorted(_additions(statement, schema), reverse=True):
-        text = f"{text[:place].rstrip()}, {', '.join(keys)} {text[place:]}".rstrip()
-        added[:0] = keys
-    return Settled(text, tuple(added)) if added else None
-
-
-def _additions(statement: ApprovedQuery, schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Where a key list ends in the text, and what is to stand there."""
-    root = statement.tree
-    ordered = [node for node in root.find_all(exp.Select, exp.SetOperation) if _is_open(node, node is root)]
-    tokens = Dialect.get_or_raise("duckdb").tokenize(statement.text) if ordered else []
-    for query in ordered:
-        own = {_text(key.this).casefold() for key in query.args["order"].expressions}
-        keys = tuple(key for key in _keys(query, schema) if key.removesuffix(" DESC").casefold() not in own)
-        place = _end_of_order(query, tokens) if _is_cut(query) else len(statement.text)
-        if keys and place is not None:
-            yield place, keys
-
-
-def _is_open(query: exp.Expr, is_root: bool) -> bool:
-    """Whether the order of equal rows can be seen, and keys can be added. A Var is the ALL of ORDER BY ALL."""
-    order = query.args.get("order")
-    return order is not None and (is_root or _is_cut(query)) and order.find(exp.Query, exp.Var) is None
-
-
-def _is_cut(query: exp.Expr) -> bool:
-    return bool(query.args.get("limit") or query.args.get("offset"))
-
-
-def _end_of_order(query: exp.Expr, tokens: Sequence[Token]) -> int | None:
-    """Where LIMIT, OFFSET or FETCH begins behind the query's keys; None if the keys cannot be found in the text."""
-    starts = [node.meta["start"] for node in query.args["order"].walk() if "start" in node.meta]
-    depth = 0
-    for token in tokens:
-        if not starts or token.start < max(starts):
-            continue
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        if token.token_type in _LIMITS and depth <= 0:
-            return token.start
-    return None
-
-
-def _keys(query: exp.Expr, schema: Schema) -> tuple[str, ...]:
-    """What tells equal rows apart, as SQL; nothing where that is not known."""
-    if not isinstance(query, exp.Select):
-        return _output(query)
-    distinct, group = query.args.get("distinct"), query.args.get("group")
-    if distinct is not None:
-        return () if distinct.args.get("on") else _output(query)
-    if group is not None:
-        are_plain = not group.args.get("all") and group.find(*_MANY_GROUPINGS) is None
-        direction = " DESC" if query.args["order"].expressions[0].args.get("desc") else ""
-        return tuple(key + direction for key in (map(_text, group.expressions) if are_plain else _output(query)))
-    entries = sources(query, schema)
-    return tuple(map(_row, entries)) if entries and all(map(_is_stored, entries)) else _output(query)
-
-
-def _is_stored(entry: FromItem) -> bool:
-    """Whether its rows have places: those of a table do, those of a view, whose rows are not counted, do not."""
-    return entry.table is not None and entry.table.row_count is not None
-
-
-def _row(entry: FromItem) -> str:
-    return exp.column("rowid", exp.to_identifier(entry.alias, quoted=True)).sql("duckdb")
-
-
-def _output(query: exp.Expr) -> tuple[str, ...]:
-    """The places of the columns of the result, unless a star hides how many there are."""
-    items = query.selects if isinstance(query, exp.Query) else []
-    return () if any(item.is_star for item in items) else tuple(str(place + 1) for place in range(len(items)))
-
-
-def _text(node: exp.Expr) -> str:
-    return node.sql("duckdb")
-
 
 SCHEMA_DEADLINE_S = 60.0
 SPILL_PER_MEMORY = 4
-_SORTS = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
-_STOPPED = ("timeout", "memory", "interrupted", "connection")
 
 
 def locked_config(memory_limit_mb: int) -> dict[str, str | bool | int | float | list[str]]:
@@ -179,6 +72,7 @@ class DuckDBDatabase(GuardedDatabase):
         super().__init__(name, "EXPLAIN ")
         self.path = path
         self._copy = copy
+        self.has_schemas = copy is None
         self._seen: Schema | None = None
         self._own: frozenset[str] = frozenset()  # the macros and types that the file brings
         self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None
@@ -200,16 +94,6 @@ class DuckDBDatabase(GuardedDatabase):
     @property
     def location(self) -> str:
         return str(self.path)
-
-    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
-        """Run one guarded query with the order of equal rows settled, or as it is where DuckDB does not take it so."""
-        settled = self._settled(sql)
-        if settled is None:
-            return super().execute(sql, limits)
-        outcome = super().execute(settled.text, limits)
-        if isinstance(outcome, Result):
-            return replace(outcome, tie_keys=settled.keys)
-        return outcome if outcome.kind in _STOPPED else super().execute(sql, limits)
 
     @classmethod
     def reopened(cls, location: str, name: str) -> Self:
@@ -238,10 +122,6 @@ class DuckDBDatabase(GuardedDatabase):
                     return self._as_data(error, watchdog, sql, limits, len(prefix.encode()))
         except (OpenError, duckdb.ConnectionException) as error:
             return QueryError("connection", str(error))
-
-    def _settled(self, sql: str) -> Settled | None:
-        statement = self._judged(sql) if _SORTS.search(sql) else None
-        return settle_ties(statement, self.schema()) if isinstance(statement, ApprovedQuery) else None
 
     def _reads(self) -> DuckDBReads:
         return DuckDBReads(self.schema(), self._seen, self._own)

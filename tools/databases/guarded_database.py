@@ -2,6 +2,7 @@
 that runs can be stopped. What an engine does with a statement that passed is its own part.
 """
 
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -9,10 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar, Self
 
+from tools.databases.settled_ties import SETTLED, Settled, settle_ties
 from tools.guard.guard import ApprovedQuery, judged
 from tools.processes import Reason, Watchdog
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
+
+_SORTS = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
+_STOPPED = ("timeout", "memory", "interrupted", "connection")
 
 
 class GuardedDatabase(ABC):
@@ -22,6 +27,7 @@ class GuardedDatabase(ABC):
     """
 
     dialect: str
+    has_schemas = False  # whether tables may lie outside a default schema
     needs_environment: ClassVar[bool] = False  # whether a process of its own gets this program's environment variables
 
     def __init__(self, name: str, explain_prefix: str | None) -> None:
@@ -47,8 +53,18 @@ class GuardedDatabase(ABC):
         """A kind without such a lock does nothing; see `Database.hold_to`."""
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
-        """Run one guarded query; see `Database.execute`."""
-        return self._run_judged(sql, limits, "")
+        """Run one guarded query with the order of equal rows settled, or as it is where the engine does not take it so."""
+        settled = self._settled(sql) if self.dialect in SETTLED and _SORTS.search(sql) else None
+        if settled is None:
+            return self._run_judged(sql, limits, "")
+        outcome = self._run_judged(settled.text, limits, "")
+        if isinstance(outcome, Result):
+            return replace(outcome, tie_keys=settled.keys)
+        return outcome if outcome.kind in _STOPPED else self._run_judged(sql, limits, "")
+
+    def _settled(self, sql: str) -> Settled | None:
+        statement = self._judged(sql)
+        return settle_ties(statement, self.schema()) if isinstance(statement, ApprovedQuery) else None
 
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         """Bind without running, where the engine can; elsewhere only guard. See `Database.explain`."""

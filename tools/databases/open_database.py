@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 
+from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind
 from tools.databases.files.file_kinds import is_url
 from tools.databases.files.sheets import DETECTED, Choices, Sheet
@@ -99,6 +100,8 @@ def restricted(database: Database, tables: tuple[str, ...], hidden: tuple[str, .
     if not tables and not hidden:
         return database
     try:
+        if isinstance(database, BareNamedDatabase):
+            return BareNamedDatabase(RestrictedDatabase(database.whole, Visibility(tables, hidden)))
         return RestrictedDatabase(database, Visibility(tables, hidden))
     except OpenError:
         database.close()
@@ -132,7 +135,8 @@ def open_database(
         raise OpenError("a database URL stands alone: give one URL, or files")
     kind = _kind_of(given, engine)
     opened = _opened((kind.open_apart if isolated else None) or kind.open, given)
-    return IsolatedDatabase(opened) if isolated else opened
+    database: Database = IsolatedDatabase(opened) if isolated else opened
+    return BareNamedDatabase(database) if opened.has_schemas else database
 
 
 def open_uploads(files: Sequence[Path], choices: Choices = DETECTED) -> tuple[Database, tuple[Sheet, ...]]:

@@ -33,7 +33,7 @@ from tools.databases.server_engines import (
     kept_after,
     run_inside,
 )
-from tools.databases.sqlalchemy_schema import own_types, read_schema
+from tools.databases.sqlalchemy_schema import MANY_SCHEMAS, own_types, read_schema
 from tools.processes import Watchdog
 from tools.result import Limits, OpenError, QueryError, Result
 from tools.schema import Schema
@@ -52,6 +52,7 @@ CASE WHEN own.rolsuper AND current_setting('temp_file_limit') = '-1'
     THEN set_config('temp_file_limit', {disk} / 1024 || 'kB', true) END,
 CASE WHEN version() LIKE '%linux%' AND current_setting('client_connection_check_interval', true) IS NOT NULL
     THEN set_config('client_connection_check_interval', '500', true) END FROM pg_roles own WHERE own.rolname = current_user"""
+_DIGITS = "SET SESSION div_precision_increment = 14"  # of averages and quotients, which have four otherwise
 _SQLGLOT_NAMES = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}
 _SESSION = {
     "postgresql": (
@@ -66,6 +67,7 @@ _SESSION = {
         "SET SESSION TRANSACTION READ ONLY",
         "SET SESSION max_execution_time = {ms}",
         "SET SESSION sql_select_limit = {rows}",
+        _DIGITS,
         "START TRANSACTION READ ONLY",
     ),
     "mariadb": (
@@ -73,6 +75,7 @@ _SESSION = {
         "SET SESSION max_statement_time = {s}",
         "SET SESSION max_session_mem_used = LEAST(@@GLOBAL.max_session_mem_used, {memory})",
         "SET SESSION sql_select_limit = {rows}",  # rows past the cap would be sent, and read when the cursor is closed
+        _DIGITS,
         "START TRANSACTION READ ONLY",
     ),
     "oracle": ("SET TRANSACTION READ ONLY",),
@@ -113,6 +116,7 @@ class SQLAlchemyDatabase(GuardedDatabase):
         sqlalchemy_name = engine.dialect.name
         wanted = _SQLGLOT_NAMES.get(sqlalchemy_name, sqlalchemy_name)
         self.dialect = wanted if Dialect.get(wanted) else ""
+        self.has_schemas = sqlalchemy_name in MANY_SCHEMAS
         self._engine = engine
         self._reads: PostgreSQLReads | None = None
         self._is_held = False

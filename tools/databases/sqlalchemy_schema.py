@@ -104,7 +104,7 @@ def _short(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     return _NOTHING if isinstance(column.type, sa.LargeBinary) else sa.cast(column, _TEXT)
 
 
-_MANY_SCHEMAS = {"postgresql", "mssql"}
+MANY_SCHEMAS = {"postgresql", "mssql"}
 _SYSTEM_SCHEMA = ("information_schema", "pg_", "sys", "db_", "guest", "INFORMATION_SCHEMA")
 _VIEWS = {
     "postgresql": "SELECT schemaname, viewname, definition FROM pg_views UNION ALL"
@@ -140,7 +140,7 @@ def own_types(connection: sa.Connection) -> frozenset[str]:
 
 
 def _schemas(connection: sa.Connection, inspector: Inspector) -> list[str | None]:
-    if connection.dialect.name not in _MANY_SCHEMAS:
+    if connection.dialect.name not in MANY_SCHEMAS:
         return [None]
     default = inspector.default_schema_name
     others = [name for name in inspector.get_schema_names() if name != default and not name.startswith(_SYSTEM_SCHEMA)]
@@ -166,6 +166,7 @@ def _tables(connection: sa.Connection, inspector: Inspector, schema: str | None)
             contents[key].row_count,
             frozenset() if key[1] in stored else words_of(views.get((key[0] or inspector.default_schema_name, key[1]))),
             tuple(map(_shown_name, parents.get(key, ()))),
+            path=(key[0], key[1]) if key[0] else (),
         )
 
 

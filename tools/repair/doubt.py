@@ -14,7 +14,7 @@ from tools.linking.match_values import ValueMatch
 from tools.linking.word_forms import NUMBER_WORDS, keys, name_stems, stem
 from tools.schema import Column, ColumnRef, Schema
 from tools.sql.join_graph import Joinable, edges, joinable
-from tools.sql.scope import column_ref, first_select, full_name, is_number, type_kind
+from tools.sql.scope import column_ref, first_select, is_number, table_name, type_kind
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.ILike)
 _AGGREGATES = (exp.Sum, exp.Avg)
@@ -183,7 +183,7 @@ def column_without_evidence(evidence: Evidence) -> Iterator[str]:
 def named_table_unused(evidence: Evidence) -> Iterator[str]:
     """A table whose name the question says, though no name of the query has its words."""
     named = mentions(evidence.schema, _outside_values(evidence)).tables
-    tables = {full_name(table) for table in evidence.tree.find_all(exp.Table)}
+    tables = {table_name(table, evidence.schema) for table in evidence.tree.find_all(exp.Table)}
     names = tables | {column.name for column in evidence.tree.find_all(exp.Column)}
     used = frozenset[str]().union(*map(name_stems, names))
     for table in named:

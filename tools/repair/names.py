@@ -14,9 +14,10 @@ from tools.linking.question_context import QuestionContext
 from tools.repair.lost_columns import COLUMN_RULES, defects, near_miss, qualify, same_words
 from tools.result import QueryError
 from tools.schema import Schema
-from tools.sql.casts import cast_arguments, cast_comparisons
+from tools.sql.casts import cast_arguments, cast_comparisons, looked_at_casts
+from tools.sql.from_sqlite import quoted_strings
+from tools.sql.grouping import loose_group_by
 from tools.sql.scope import common_table, full_name, parse_quietly, sources
-from tools.sql.sqlite_to_duckdb import loose_group_by, quoted_strings
 
 PASSES = 8
 _FOLDING = ("sqlite", "duckdb")  # where a name in quotes means the same in capitals and in small letters
@@ -50,7 +51,7 @@ def repair_names(sql: str, error: QueryError | None, schema: Schema) -> str | No
 
 
 def _repaired(sql: str, error: QueryError | None, schema: Schema) -> str | None:
-    tree = _parse(sql, schema.dialect) or (_parse(sql, "sqlite") if schema.dialect == "duckdb" else None)
+    tree = _parse(sql, schema.dialect) or _parse(sql, "sqlite")
     if tree is None:
         return None
     # If the engine could not parse the statement, another spelling of the same tree is a repair, too.
@@ -161,7 +162,7 @@ def _joined_on(select: exp.Select, name: str) -> bool:
 
 
 def sqlite_habits(tree: exp.Expr, error: QueryError | None, schema: Schema) -> bool:
-    """Rewrites what SQLite accepts and DuckDB does not: "text" in double quotes, columns outside GROUP BY, text with numbers.
+    """Rewrites what SQLite accepts and others do not: "text" in double quotes, columns outside GROUP BY, text with numbers.
 
     For DuckDB, text in double quotes is a name:
 
@@ -171,12 +172,14 @@ def sqlite_habits(tree: exp.Expr, error: QueryError | None, schema: Schema) -> b
     >>> repair_names('SELECT name FROM singer WHERE name = "Ada"', error, schema)
     "SELECT name FROM singer WHERE name = 'Ada'"
     """
-    if error is None or schema.dialect != "duckdb":
+    if error is None or schema.dialect == "sqlite":
         return False
-    before = tree.sql("duckdb")
-    for rule in (quoted_strings, cast_comparisons, cast_arguments, loose_group_by):
+    before = tree.sql(schema.dialect)
+    habits = [quoted_strings, cast_comparisons, cast_arguments, loose_group_by]
+    habits += [looked_at_casts] if schema.dialect == "postgres" else []
+    for rule in habits:
         rule(tree, schema)
-    return tree.sql("duckdb") != before
+    return tree.sql(schema.dialect) != before
 
 
 NAME_RULES: tuple[NameRule, ...] = (misspelt_table, lost_column, ambiguous_column, sqlite_habits)

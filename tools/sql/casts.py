@@ -1,4 +1,4 @@
-"""SQLite mixes text and numbers in comparisons and arithmetic; DuckDB needs casts, which these rules add.
+"""SQLite mixes text and numbers in comparisons and arithmetic; others need casts, which these rules add.
 
 SQLite's rule (datatype3.html, section 4.2) is: compared with a numeric column, text is read as a number; compared with a text
 column, a value that is no column is converted to text; a column or a CAST has a type, any other expression has none.
@@ -20,10 +20,10 @@ def cast_comparisons(tree: exp.Expr, schema: Schema) -> exp.Expr:
     A text column is compared with a number, and a number with text:
 
     >>> from tools.schema import Column, Schema, Table
-    >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+    >>> from tools.sql.from_sqlite import from_sqlite
     >>> singer = Table("singer", (Column("year", "VARCHAR"), Column("age", "INTEGER")))
     >>> schema = Schema((singer,), "duckdb")
-    >>> sqlite_to_duckdb("SELECT age FROM singer WHERE year = 2014 AND age > '30'", schema)
+    >>> from_sqlite("SELECT age FROM singer WHERE year = 2014 AND age > '30'", schema)
     "SELECT age FROM singer WHERE year = '2014' AND age > 30"
     """
     for node in list(tree.find_all(*_COMPARISONS)):
@@ -88,7 +88,7 @@ def _text_with_number(text: exp.Expr, number: exp.Expr) -> None:
 
 def _time_with(time: exp.Expr, other: exp.Expr, kind: Kind) -> None:
     """Align a time with another value. SQLite stores dates as text, so a part of one, such as '2009', is compared as text."""
-    if is_number(kind) or (other.is_string and not _is_moment(other.name)):
+    if is_number(kind) or (kind == "text" and not (other.is_string and _is_moment(other.name))):
         _to_text(time)
         if is_number(kind):
             _to_text(other)
@@ -101,7 +101,7 @@ def _is_moment(text: str) -> bool:
 
 
 def to_number(node: exp.Expr) -> None:
-    """Read text as a number: a literal becomes one; other text that is no number becomes NULL in DuckDB, not an error."""
+    """Read text as a number: a literal becomes one; other text that is no number becomes NULL, not an error."""
     if node.is_string and _is_decimal(node.name):
         node.replace(exp.Literal.number(node.name.strip()))
     else:
@@ -126,15 +126,15 @@ def cast_arguments(tree: exp.Expr, schema: Schema) -> exp.Expr:
     The query has a sum of text, and a pattern for numbers:
 
     >>> from tools.schema import Column, Schema, Table
-    >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+    >>> from tools.sql.from_sqlite import from_sqlite
     >>> singer = Table("singer", (Column("year", "VARCHAR"), Column("age", "INTEGER")))
     >>> schema = Schema((singer,), "duckdb")
-    >>> sqlite_to_duckdb("SELECT SUM(year) FROM singer WHERE age LIKE '3%'", schema)
+    >>> from_sqlite("SELECT SUM(year) FROM singer WHERE age LIKE '3%'", schema)
     "SELECT SUM(TRY_CAST(year AS DOUBLE)) FROM singer WHERE CAST(age AS TEXT) ILIKE '3%'"
     """
     for average in list(tree.find_all(exp.Avg)):
         if kind_of(average.this, schema) == "text":
-            _average_of_text(average)
+            _average_of_text(average, schema)
     for operation in list(tree.find_all(*_ON_NUMBERS, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)):
         for operand in filter(None, (operation.args.get("this"), operation.args.get("expression"))):
             if kind_of(operand, schema) == "text":
@@ -145,10 +145,86 @@ def cast_arguments(tree: exp.Expr, schema: Schema) -> exp.Expr:
     return tree
 
 
-def _average_of_text(average: exp.Avg) -> None:
-    """Average as SQLite does: text that is no number counts as 0, and NULL is left out."""
+def _average_of_text(average: exp.Avg, schema: Schema) -> None:
+    """Average as SQLite does: text that is no number counts as 0, and NULL is left out, both of which MySQL's cast does."""
+    if schema.dialect == "mysql":
+        to_number(average.this)
+        return
     text = average.this.copy()
     number = exp.TryCast(this=text, to=exp.DataType.build("DOUBLE"))
     average.set("this", exp.Coalesce(this=number, expressions=[exp.Literal.number(0)]))
     present = exp.Not(this=exp.Is(this=text.copy(), expression=exp.Null()))
     average.replace(exp.Filter(this=average.copy(), expression=exp.Where(this=present)))
+
+
+_DECIMAL = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
+_DATE, _TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}", r"^\s*[0-9]{1,2}:[0-9]{2}"
+
+
+def looked_at_casts(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """Looks at a text before it is cast, in PostgreSQL, where a cast of what is no number or no date ends the query.
+
+    >>> from tools.sql.from_sqlite import from_sqlite
+    >>> from tools.schema import Column, Schema, Table
+    >>> song = Table("song", (Column("released", "TEXT"),))
+    >>> print(from_sqlite("SELECT DATE(released) FROM song", Schema((song,), "postgres")))
+    SELECT CASE WHEN released ~ '^\\s*[0-9]{4}-[0-9]{2}-[0-9]{2}' THEN CAST(released AS DATE) END FROM song
+    """
+    for node in reversed(list(tree.find_all(exp.Cast))):
+        kind, target = kind_of(node.this, schema), kind_of(node, schema)
+        is_tried = isinstance(node, exp.TryCast)
+        pattern = _pattern(node.to, target)
+        is_doubtful = kind == "text" or (kind is None and is_tried)
+        if not (pattern and is_doubtful) or node.this.is_string:
+            if is_tried:
+                node.replace(exp.Cast(this=node.this.copy(), to=node.to.copy()))
+            continue
+        read: exp.Expr = exp.Cast(this=node.this.copy(), to=node.to.copy())
+        if target == "integer":
+            double = exp.cast(node.this.copy(), "DOUBLE")
+            read = exp.cast(exp.Trunc(this=double), "BIGINT")
+        looks_right = exp.RegexpLike(this=node.this.copy(), expression=exp.Literal.string(pattern))
+        node.replace(exp.Case(ifs=[exp.If(this=looks_right, true=read)]))
+    return tree
+
+
+def _pattern(to: exp.DataType, target: Kind | None) -> str:
+    """What a text looks like that can be cast so; empty where every text can."""
+    if is_number(target):
+        return _DECIMAL
+    if target == "time":
+        return _TIME if to.this == exp.DType.TIME else _DATE
+    return ""
+
+
+def kinds_alike(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """Casts to text what stands together with texts in COALESCE, CASE, or one column of a set operation.
+
+    >>> from tools.sql.from_sqlite import from_sqlite
+    >>> from tools.schema import Column, Schema, Table
+    >>> team = Table("team", (Column("won", "INTEGER"),))
+    >>> from_sqlite("SELECT IFNULL(won, 'none') FROM team", Schema((team,), "postgres"))
+    "SELECT COALESCE(CAST(won AS TEXT), 'none') FROM team"
+    """
+    for node in list(tree.find_all(exp.Coalesce, exp.Case, exp.SetOperation)):
+        for together in _together(node):
+            kinds = [kind_of(each, schema) for each in together]
+            if "text" in kinds:
+                for each, kind in zip(together, kinds, strict=True):
+                    if kind not in ("text", None):
+                        each.replace(exp.cast(each.copy(), "TEXT"))
+    return tree
+
+
+def _together(node: exp.Expr) -> list[list[exp.Expr]]:
+    """Expressions that must have one kind of value."""
+    if isinstance(node, exp.Coalesce):
+        return [[node.this, *node.expressions]]
+    if isinstance(node, exp.Case):
+        results = [each.args["true"] for each in node.args["ifs"]]
+        return [[*results, *filter(None, [node.args.get("default")])]]
+    first, second = first_select(node.this), first_select(node.expression)
+    if first is None or second is None or any(item.is_star for item in (*first.expressions, *second.expressions)):
+        return []
+    pairs = zip(first.expressions, second.expressions, strict=False)
+    return [[one.unalias(), other.unalias()] for one, other in pairs]

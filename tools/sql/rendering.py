@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from sqlglot import exp, parse_one, transpile
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from tools.schema import Column, ForeignKey, Table
+from tools.sql.spelling import identifier
 
 
 def pretty_sql(sql: str, dialect: str, *, over_lines: bool = True) -> str:
@@ -42,7 +42,9 @@ def create_table(table: Table, dialect: str) -> str:
       PRIMARY KEY (id)
     );
     """
-    lines = [(f"{_name(each.name, dialect)} {one_line(each.type)}".rstrip(), _note(each)) for each in table.columns]
+    lines = [
+        (f"{identifier(each.name, dialect)} {one_line(each.type)}".rstrip(), _note(each)) for each in table.columns
+    ]
     if keys := [each.name for each in table.columns if each.primary_key]:
         lines.append((f"PRIMARY KEY ({_names(keys, dialect)})", ""))
     lines += [(_foreign_key(key, dialect), "") for key in table.foreign_keys]
@@ -50,7 +52,7 @@ def create_table(table: Table, dialect: str) -> str:
         f"  {text}{',' if number < len(lines) else ''}{note}" for number, (text, note) in enumerate(lines, 1)
     )
     about = f"-- {one_line(table.comment)}\n" if table.comment else ""
-    return f"{about}CREATE TABLE {'.'.join(_name(part, dialect) for part in table.name.split('.'))} (\n{body}\n);"
+    return f"{about}CREATE TABLE {'.'.join(identifier(part, dialect) for part in table.path or (table.name,))} (\n{body}\n);"
 
 
 def one_line(text: str) -> str:
@@ -59,19 +61,12 @@ def one_line(text: str) -> str:
 
 
 def _foreign_key(key: ForeignKey, dialect: str) -> str:
-    there = f"{_name(key.ref_table, dialect)} ({_names(key.ref_columns, dialect)})"
+    there = f"{identifier(key.ref_table, dialect)} ({_names(key.ref_columns, dialect)})"
     return f"FOREIGN KEY ({_names(key.columns, dialect)}) REFERENCES {there}"
 
 
 def _names(names: tuple[str, ...] | list[str], dialect: str) -> str:
-    return ", ".join(_name(name, dialect) for name in names)
-
-
-def _name(name: str, dialect: str) -> str:
-    is_plain = (
-        exp.SAFE_IDENTIFIER_RE.match(name) and name.upper() not in Dialect.get_or_raise(dialect).tokenizer().KEYWORDS
-    )
-    return exp.to_identifier(name, quoted=not is_plain).sql(dialect)
+    return ", ".join(identifier(name, dialect) for name in names)
 
 
 def _note(column: Column) -> str:

@@ -72,7 +72,7 @@ _KIND_WORDS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("real", ("REAL", "FLOA", "DOUB", "DEC", "NUM")),
 )
 
-_MAIN = ("main", "public")
+_MAIN = ("main", "public", "dbo")
 
 # What a name in scope refers to: a column of a table, or the expression of a sub-query that defines it.
 Origin = Column | exp.Expr
@@ -128,6 +128,12 @@ def full_name(relation: exp.Expr) -> str:
     """A table's name as the schema writes it: outside the main schema it includes its schema, `sales.orders`."""
     qualifier = relation.args.get("db")
     return f"{qualifier.name}.{relation.name}" if qualifier and qualifier.name not in _MAIN else relation.name
+
+
+def table_name(relation: exp.Table, schema: Schema) -> str:
+    """The name by which the schema calls this table, bare or not; as it is written for a table that it lacks."""
+    table = schema.table(full_name(relation))
+    return table.name if table else full_name(relation)
 
 
 def _is_known(query: exp.Expr, schema: Schema) -> bool:

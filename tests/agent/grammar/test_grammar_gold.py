@@ -18,7 +18,7 @@ from decoding.tokenizer import Tokenizer
 from tests.agent.spider_gold import FILES, gold
 from tests.decoding.models.tiny_models import write_tokenizer
 from tools.schema import Schema
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.from_sqlite import from_sqlite
 
 REJECTED = json.loads((Path(__file__).parent / "fixtures" / "grammar_rejected.json").read_text())
 EVERY = {"spider train": 16, "spider dev": 5, "bird superhero": 1}
@@ -56,7 +56,7 @@ def test_gold_is_accepted(name: str, dialect: str) -> None:
     for schema, sql in sample(name):
         start = starts.setdefault(id(schema), beginning(catalog_of(schema, dialect)))
         try:
-            written = sql if dialect == "sqlite" else sqlite_to_duckdb(sql, schema)
+            written = sql if dialect == "sqlite" else from_sqlite(sql, schema)
         except ValueError:
             continue  # sqlglot cannot read it
         place = accepted_until(start, written)

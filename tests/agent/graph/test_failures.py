@@ -94,7 +94,7 @@ _WRITE, _DOUBT, _ANSWER = "agent.nodes.write", "agent.nodes.assess", "agent.node
 STEPS = {
     "rewrite": Step(f"{_WRITE}.rewritten"),
     "choose": Step(f"{_WRITE}.choose_reading", PLAN, PLAN, COUNT, COUNT, ask=_in_doubt),
-    "translate": Step("agent.outcomes.sqlite_to_duckdb"),
+    "translate": Step("agent.outcomes.from_sqlite"),
     "repair": Step("agent.candidates.repair_query"),
     "confidence": Step(f"{_DOUBT}.judge"),
     "readings": Step(f"{_DOUBT}.other_plans", second_look=True),

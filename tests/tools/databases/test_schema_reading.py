@@ -79,7 +79,7 @@ def test_duckdb_keys_comments_views_and_schemas(tmp_path: Path) -> None:
             connection.execute(statement)
     database = open_database(path)
     tables = {table.name: table for table in database.schema().tables}
-    assert list(tables) == ["item", "sale", "cheap", "outside", "old.item"]
+    assert list(tables) == ["item", "sale", "cheap", "outside", "old__item"]
     assert (tables["item"].comment, tables["item"].columns[1].comment) == ("what is sold", "as on the label")
     assert tables["sale"].foreign_keys == (ForeignKey(("b",), "item", ("id",)),)
     assert tables["item"].row_count == 2

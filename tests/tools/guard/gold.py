@@ -4,7 +4,7 @@
 
 The queries are those of Spider's and BIRD's development sets, or of Spider's training sets, whose database is there. Each runs
 past the engine's own locks alone, then past the guard as well, then once more with a table hidden that it does not name. On
-DuckDB the text that is given is what `sqlite_to_duckdb` makes of the gold query; what that cannot rewrite is not counted.
+DuckDB the text that is given is what `from_sqlite` makes of the gold query; what that cannot rewrite is not counted.
 Ends with 1 where a query is refused or answers differently.
 """
 
@@ -20,13 +20,14 @@ from statistics import quantiles
 from time import thread_time
 from typing import Literal
 
+from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.database import Database
 from tools.databases.duckdb_database import DuckDBDatabase, _one_select
 from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.open_database import RestrictedDatabase, open_database
 from tools.guard.visibility import Visibility
 from tools.result import Limits, QueryError, Result
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.from_sqlite import from_sqlite
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
 DEVELOPMENT = (("spider/dev.json", "spider/database", "query"), ("bird/dev/dev.json", "bird/dev", "SQL"))
@@ -65,10 +66,11 @@ def compare(queries: list[tuple[str, Path]], engine: Engine) -> Tally:
     tally = Tally()
     for path, group in groupby(sorted(queries, key=lambda each: each[1]), key=lambda each: each[1]):
         with closing(open_database(path, engine="auto" if engine == "duckdb" else "sqlite")) as database:
-            assert isinstance(database, GuardedDatabase)
+            guarded = database.whole if isinstance(database, BareNamedDatabase) else database
+            assert isinstance(guarded, GuardedDatabase)
             for sql, _ in group:
-                if (given := _given(sql, database)) is not None:
-                    _compare(given, database, tally)
+                if (given := _given(sql, guarded)) is not None:
+                    _compare(given, guarded, tally)
     return tally
 
 
@@ -76,7 +78,7 @@ def _given(sql: str, database: GuardedDatabase) -> str | None:
     if database.dialect == "sqlite":
         return sql
     try:
-        return sqlite_to_duckdb(sql, database.schema())
+        return from_sqlite(sql, database.schema())
     except ValueError:
         return None
 

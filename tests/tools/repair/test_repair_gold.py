@@ -12,7 +12,7 @@ from eval.scoring.spider_rules import order_matters, spider_match
 from tests.tools import spider
 from tools.repair.names import repair_names
 from tools.result import Result
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.from_sqlite import from_sqlite
 
 
 def test_gold_is_never_changed() -> None:
@@ -20,7 +20,7 @@ def test_gold_is_never_changed() -> None:
     for question in spider.questions()[::2]:
         for engine in ("auto", "sqlite"):
             schema = spider.database(question.db_id, engine).schema()  # type: ignore[arg-type]
-            sql = sqlite_to_duckdb(question.gold, schema) if engine == "auto" else question.gold
+            sql = from_sqlite(question.gold, schema) if engine == "auto" else question.gold
             assert repair_names(sql, None, schema) is None, sql
 
 

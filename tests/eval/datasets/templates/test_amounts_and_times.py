@@ -15,7 +15,7 @@ from eval.datasets.gold_databases import TrainingDatabase
 from eval.datasets.gold_sql import normalise, sql_text
 from tests.agent.grammar.test_grammar_gold import accepted_until
 from tools.databases.open_database import open_database
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.from_sqlite import from_sqlite
 from training.data.options import Tally
 from training.data.parts import TEMPLATED_KINDS as KINDS
 from training.data.parts import templated
@@ -169,7 +169,7 @@ def test_every_query_runs(shop: Labels, kind: str) -> None:
 def test_the_grammar_accepts_all_in_both_dialects(shop: Labels, said: dict[str, dict[str, str]], kind: str) -> None:
     schema = shop.database.schema
     for sql in sorted(set(said[kind].values()))[::6]:
-        for dialect, written in (("sqlite", sql), ("duckdb", sqlite_to_duckdb(sql, schema))):
+        for dialect, written in (("sqlite", sql), ("duckdb", from_sqlite(sql, schema))):
             assert accepted_until(beginning(catalog_of(schema, dialect)), written) is None, written
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.tools.attacks.assault import prepare
 from tools.databases import isolated_database
+from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.duckdb_database import DuckDBDatabase
 from tools.databases.isolated_database import IsolatedDatabase
 from tools.databases.open_database import open_database
@@ -41,10 +42,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def database(folder: Path) -> Iterator[IsolatedDatabase]:
     os.environ["A_PASSWORD"] = "TOP-SECRET"
-    opened = open_database(folder / "people.duckdb", isolated=True)
-    assert isinstance(opened, IsolatedDatabase)
-    with closing(opened):
-        yield opened
+    named = open_database(folder / "people.duckdb", isolated=True)
+    assert isinstance(named, BareNamedDatabase) and isinstance(named.whole, IsolatedDatabase)
+    with closing(named):
+        yield named.whole
     del os.environ["A_PASSWORD"]
 
 
@@ -172,7 +173,7 @@ def test_no_process_outlives_its_owner(folder: Path) -> None:
     code = f"""
 import os, threading, time
 from tools.databases.open_database import open_database
-database = open_database({str(folder / "people.duckdb")!r}, isolated=True)
+database = open_database({str(folder / "people.duckdb")!r}, isolated=True).whole
 database.execute("SELECT 1")
 threading.Thread(target=database.execute, args=({ENDLESS!r},)).start()
 time.sleep(0.3)

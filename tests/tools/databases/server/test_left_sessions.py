@@ -6,6 +6,7 @@ import pytest
 
 from tests.tools.databases.server.servers import Server
 from tests.tools.guard.test_hidden import HIDDEN, _run, at
+from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.open_database import RestrictedDatabase, open_database
 from tools.databases.sqlalchemy_database import SQLAlchemyDatabase
 from tools.result import Limits, QueryError, Result
@@ -22,6 +23,7 @@ date '2020-01-02' AS d, interval '1 day' AS i, people AS p, NULL AS nothing, nam
 
 
 def run(database: object, sql: str, rows: int = 1000) -> Result | QueryError:
+    database = database.whole if isinstance(database, BareNamedDatabase) else database
     assert isinstance(database, SQLAlchemyDatabase)
     return database._run(sql, Limits(max_rows=rows))
 

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.tools.databases.server.servers import Server
+from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.isolated_database import IsolatedDatabase
 from tools.databases.open_database import open_database
 from tools.databases.server_engines import StopQuery
@@ -141,13 +142,14 @@ def test_a_bomb_is_dead_at_the_server_two_seconds_after_its_deadline(
 def test_a_query_whose_process_was_killed_ends_at_the_server(server: Server, observer: Observer) -> None:
     """Nobody is left to cancel it."""
     with closing(open_database(server.url, isolated=True)) as database:
-        assert isinstance(database, IsolatedDatabase) and isinstance(database.execute("SELECT 1"), Result)
+        apart = database.whole if isinstance(database, BareNamedDatabase) else database
+        assert isinstance(apart, IsolatedDatabase) and isinstance(apart.execute("SELECT 1"), Result)
         asking = threading.Thread(target=database.execute, args=(BOMBS[server.kind]["a join"], LIMITS))
         started_s = monotonic()
         asking.start()
         while not observer.running():
             sleep(0.02)
-        for pid in database.pids:
+        for pid in apart.pids:
             os.kill(pid, signal.SIGKILL)
         asking.join()
         assert observer.is_quiet_by(started_s + DEADLINE_S + DEAD_WITHIN_S)

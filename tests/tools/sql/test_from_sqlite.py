@@ -14,7 +14,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Limits, Result
 from tools.schema import Column, Schema, Table
-from tools.sql.sqlite_to_duckdb import RULES, sqlite_to_duckdb
+from tools.sql.from_sqlite import from_sqlite, rules_for
 
 SPIDER_FLOOR = 0.974
 DDL = """
@@ -56,7 +56,7 @@ def copy(sqlite_path: Path) -> Database:
 @pytest.mark.parametrize(("rule", "given", "expected"), _pairs())
 def test_pairs(sqlite_path: Path, copy: Database, rule: str, given: str, expected: str) -> None:
     """Guards against a rule that changes its text, and against a text that does not give SQLite's rows."""
-    assert sqlite_to_duckdb(given, copy.schema()) == expected
+    assert from_sqlite(given, copy.schema()) == expected
     with closing(sqlite3.connect(sqlite_path)) as connection:
         rows = connection.execute(given).fetchall()
     result = copy.execute(expected)
@@ -65,20 +65,21 @@ def test_pairs(sqlite_path: Path, copy: Database, rule: str, given: str, expecte
 
 
 def test_every_rule_has_pairs() -> None:
-    assert {rule for rule, _, _ in _pairs()} == {rule.__name__ for rule in RULES}
+    assert {rule for rule, _, _ in _pairs()} == {rule.__name__ for rule in rules_for("duckdb")}
 
 
 def test_without_the_rule_a_pair_differs(copy: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against fixtures that would pass without the rule that they stand under."""
-    for left_out in RULES:
-        monkeypatch.setattr("tools.sql.sqlite_to_duckdb.RULES", tuple(rule for rule in RULES if rule is not left_out))
+    rules = rules_for("duckdb")
+    for left_out in rules:
+        monkeypatch.setattr("tools.sql.from_sqlite._DUCKDB", tuple(rule for rule in rules if rule is not left_out))
         pairs = [(given, expected) for rule, given, expected in _pairs() if rule == left_out.__name__]
-        assert any(sqlite_to_duckdb(given, copy.schema()) != expected for given, expected in pairs), left_out.__name__
+        assert any(from_sqlite(given, copy.schema()) != expected for given, expected in pairs), left_out.__name__
 
 
 def test_a_common_table_that_reads_itself_is_no_endless_loop(copy: Database) -> None:
     sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) SELECT max(i) / 2 FROM n"
-    result = copy.execute(sqlite_to_duckdb(sql, copy.schema()))
+    result = copy.execute(from_sqlite(sql, copy.schema()))
     assert isinstance(result, Result)
     assert result.rows == ((2,),)
 
@@ -88,7 +89,7 @@ def test_deep_nesting_stays_fast(copy: Database) -> None:
     sql = "SELECT singer_id, age, founded, name FROM singer"
     for _ in range(12):
         sql = f"SELECT age / 2 AS age, singer_id + age AS singer_id, founded, name FROM ({sql}) WHERE founded > 1"
-    assert "//" in sqlite_to_duckdb(sql, copy.schema())
+    assert "//" in from_sqlite(sql, copy.schema())
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_deep_nesting_stays_fast(copy: Database) -> None:
 )
 def test_no_query(text: str) -> None:
     with pytest.raises(ValueError, match=r"not (a|one) SQLite query"):
-        sqlite_to_duckdb(text, Schema((Table("t", (Column("a", "BIGINT"),)),), "duckdb"))
+        from_sqlite(text, Schema((Table("t", (Column("a", "BIGINT"),)),), "duckdb"))
 
 
 def test_spider_dev_gold_gives_sqlite_rows() -> None:
@@ -117,7 +118,7 @@ def test_spider_dev_gold_gives_sqlite_rows() -> None:
 
 def _is_alike(question: spider.Question) -> bool:
     copy = spider.database(question.db_id, "auto")
-    result = copy.execute(sqlite_to_duckdb(question.gold, copy.schema()), Limits(max_rows=100_000))
+    result = copy.execute(from_sqlite(question.gold, copy.schema()), Limits(max_rows=100_000))
     rows = spider.gold_rows(question.db_id, question.gold)
     ordered = order_matters(question.gold)
     return isinstance(result, Result) and spider_match(comparable(rows), comparable(result.rows), ordered)
