@@ -111,7 +111,7 @@ class MaskLesson:
         def write(folder: Path) -> None:
             found = model.adapter()
             with whole_folder(folder) as staging:
-                write_mask_adapter(replace(found, target=self.target), staging)
+                write_mask_adapter(replace(found, target=self.target, priors=begun.priors), staging)
 
         return Subject(model, model.trained, dtype, device, result="masks", small=True, write=write)
 

@@ -2,11 +2,13 @@
 
 import pytest
 
+from decoding.checkpoints.draft_priors import DEFAULT_PRIORS
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.experience import AcceptanceStats
-from decoding.methods.ngram_pool import BEGINNING, COPIED, SECOND, CopiedGuesses
+from decoding.methods.ngram_pool import CopiedGuesses
 from tests.decoding.models.one_of import OneOf
 
+COPIED, BEGINNING, SECOND = DEFAULT_PRIORS.copies, DEFAULT_PRIORS.first_copies, DEFAULT_PRIORS.second_copies
 TEXT = [1, 2]
 FOLLOWED = [(1, 2, 5, 6, 7), (1, 2, 5, 8, 9)]  # the first one is preferred
 
