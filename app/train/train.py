@@ -70,7 +70,8 @@ def export(
     with exit_codes.plain_errors():
         from agent.calibration import forget_calibration, forget_verifier
         from agent.prompts.compact import PROMPT_VERSION
-        from decoding.checkpoints.adapter import About, check_base, compressed, read_adapter, write_adapter
+        from decoding.checkpoints.adapter import About, check_base, read_adapter, write_adapter
+        from training.low_rank import compressed
         from training.run.base import factorised, load_base
 
         base = load_base(model)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import decoding.heads.head
-from decoding.checkpoints.adapter import packed, quantised, restored, unpacked
 from decoding.checkpoints.identity import TargetIdentity
+from decoding.checkpoints.low_bits import packed, quantised, restored, unpacked
 from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.errors import ModelUnavailable

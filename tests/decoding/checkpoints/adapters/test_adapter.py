@@ -15,8 +15,6 @@ from decoding.checkpoints.adapter import (
     AdapterMismatch,
     Factors,
     check_base,
-    compressed,
-    factorise,
     merged_weights,
     read_adapter,
     write_adapter,
@@ -29,6 +27,7 @@ from decoding.serving.text_decoder import SamplingParams
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint
+from training.low_rank import compressed, factorise
 
 MODULES = {"model.layers.0.self_attn.q_proj": (32, 32), "model.layers.1.mlp.down_proj": (32, 48)}
 ABOUT = About("tiny", "0" * 64, prompt_version=3, notes={"licence": "CC BY-SA 4.0", "steps": 7})
