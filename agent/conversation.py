@@ -29,7 +29,6 @@ from agent.presentation.sentence import REPEATED, kind_of_error
 from agent.readings import continued_number, turn_of
 from agent.state import Reading, State, Turn, opening
 from decoding.engine.rounds import Round
-from decoding.serving.chat_model import FastChatModel
 from decoding.serving.model_queue import Stopped
 from decoding.tokenizer import Tokenizer
 
@@ -335,8 +334,8 @@ def records(
     conversation: Conversation, question: str, evidence: str = "", shown: int = 1000, again: Retry | None = None
 ) -> Iterator[Event]:
     """Ask the question and yield its events. `shown`: most rows that an `Answered` carries. Raises Stopped."""
-    model = conversation.toolbox.model
-    tokenizer = model.decoder.tokenizer if isinstance(model, FastChatModel) else None
+    local = conversation.toolbox.local
+    tokenizer = local.decoder.tokenizer if local else None
     for event in conversation.events(question, evidence, again):
         if isinstance(event, Wrote) and tokenizer:
             yield replace(event, spelling=spell(tokenizer, event.rounds))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import BaseMessage
 
 import agent.ask_model
 from agent.assemble import LoadedModel, ModelChoice, load_model
@@ -14,7 +14,8 @@ from agent.context import AgentOptions
 from agent.conversation import Conversation
 from agent.nodes import assess
 from decoding.engine.constraint import Mask
-from decoding.serving.chat_model import FastChatModel, log_probs_of, rounds_of
+from decoding.serving.chat_model import ChatModel
+from decoding.serving.text_decoder import Completion
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
 
@@ -89,8 +90,8 @@ def plan_steps(loaded: LoadedModel, database: Database, **options: Any) -> tuple
     toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, **options))
     answer = Conversation(toolbox).ask("How many singers are there?")
     call = toolbox.calls["plan"]
-    assert isinstance(toolbox.model, FastChatModel)
-    prompts = [toolbox.model.prompt(call.messages), *call.options.get("other_prompts", ())]
+    assert toolbox.local
+    prompts = [toolbox.local.prompt(call.messages), *call.options.get("other_prompts", ())]
     return [step["detail"] for step in answer.steps if step["name"] == "plan"], prompts
 
 
@@ -145,17 +146,16 @@ def test_likelihoods_depend_on_the_text_and_not_on_the_method(loaded: LoadedMode
     found = {
         name: _message(loaded, call.messages, options | {"decoder": name}) for name in loaded.decoder.ready_methods()
     }
-    plain, rounds = log_probs_of(found["plain"]), rounds_of(found["plain"])
+    plain, rounds = found["plain"].log_probs, found["plain"].rounds
     assert sum(len(each.forced) for each in rounds) > 5
     assert len(plain) == len(rounds)  # one choice in each forward, and none for what is forced
     for message in found.values():
-        assert log_probs_of(message) == pytest.approx(plain, abs=1e-3)
+        assert message.log_probs == pytest.approx(plain, abs=1e-3)
 
 
 def _text(loaded: LoadedModel, messages: Sequence[BaseMessage], options: dict[str, Any]) -> str:
     return _message(loaded, messages, options).text
 
 
-def _message(loaded: LoadedModel, messages: Sequence[BaseMessage], options: dict[str, Any]) -> AIMessage:
-    model = FastChatModel(decoder=loaded.decoder, raw=True)
-    return model.invoke(list(messages), **options | {"options": {}})
+def _message(loaded: LoadedModel, messages: Sequence[BaseMessage], options: dict[str, Any]) -> Completion:
+    return ChatModel(loaded.decoder, raw=True).complete(messages, options | {"options": {}})

@@ -4,13 +4,13 @@ from copy import copy
 from pathlib import Path
 
 import pytest
-from langchain_core.messages import AIMessageChunk, HumanMessage, SystemMessage
+from langchain_core.messages import HumanMessage, SystemMessage
 
 from decoding.engine.method import UnknownMethod
 from decoding.engine.target import PromptTooLong
 from decoding.methods.adaptive import Adaptive
 from decoding.methods.registry import METHODS
-from decoding.serving.chat_model import FastChatModel, rounds_of
+from decoding.serving.chat_model import ChatModel
 from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped
 from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta
 from decoding.targets.hf_target import HfTarget
@@ -81,45 +81,27 @@ def test_bad_requests_fail_before_anything_is_computed(decoder: TextDecoder) -> 
 
 
 def test_chat_model_streams_counts_and_reports(decoder: TextDecoder) -> None:
-    model = FastChatModel(decoder=decoder, settings=settings(decoder="prompt_lookup"))
+    model = ChatModel(decoder, settings(decoder="prompt_lookup"))
     messages = [SystemMessage("You write SQL."), HumanMessage(PROMPT)]
-    whole = model.invoke(messages)
-    chunks = list(model.stream(messages))
-    summed = chunks[0]
-    for chunk in chunks[1:]:
-        summed = summed + chunk
-    assert isinstance(summed, AIMessageChunk)
-    assert summed.text == whole.text
-    assert summed.usage_metadata == whole.usage_metadata | {  # type: ignore[operator]
-        "input_token_details": {"cache_read": whole.usage_metadata["input_tokens"] - 1}  # type: ignore[index]
-    }
-    rounds = rounds_of(whole)
-    assert [r.committed for r in rounds_of(summed)] == [r.committed for r in rounds]
-    tokens = [token for r in rounds for token in r.text_tokens if token not in decoder.tokenizer.stop_ids]
-    assert decoder.tokenizer.decode(tokens) == whole.text
-    assert whole.response_metadata["decoder"] == "prompt_lookup"
+    whole = model.complete(messages, {})
+    *deltas, last = model.stream(messages, {})
+    assert isinstance(last, Completion) and all(isinstance(each, TextDelta) for each in deltas)
+    assert "".join(each.text for each in deltas) == last.text == whole.text
+    assert (last.prompt_tokens, last.new_tokens) == (whole.prompt_tokens, whole.new_tokens)
+    assert last.cached_tokens == whole.prompt_tokens - 1
+    assert [r.committed for r in last.rounds] == [r.committed for r in whole.rounds]
+    tokens = [token for r in whole.rounds for token in r.text_tokens if token not in decoder.tokenizer.stop_ids]
+    assert decoder.tokenizer.decode(tokens) == whole.text and len(tokens) == whole.new_tokens
     assert "<|im_start|>user" in model.prompt(messages)
 
 
-def test_chat_model_calls_callbacks_and_takes_settings_per_call(decoder: TextDecoder) -> None:
-    from langchain_core.callbacks import BaseCallbackHandler
-
-    class Listener(BaseCallbackHandler):
-        def __init__(self) -> None:
-            self.heard: list[str] = []
-
-        def on_llm_new_token(self, token: str, **kw: object) -> None:
-            self.heard.append(token)
-
-    listener = Listener()
-    model = FastChatModel(decoder=decoder, settings=settings(), raw=True)
-    text = "".join(str(c.text) for c in model.stream([HumanMessage(PROMPT)], config={"callbacks": [listener]}))
-    assert "".join(listener.heard) == text
-    assert model.invoke([HumanMessage(PROMPT)], max_new_tokens=3).usage_metadata["output_tokens"] <= 3  # type: ignore[index]
-    assert model.invoke([HumanMessage(PROMPT)], seed=9).text != text
-    assert model.invoke([HumanMessage(PROMPT)], stop=[text[5:8]]).text == text[: text.index(text[5:8])]
-    results = model.generate([[HumanMessage(PROMPT)]], n=3)
-    assert len({generation.text for generation in results.generations[0]}) == 3
+def test_chat_model_takes_settings_per_call(decoder: TextDecoder) -> None:
+    model, asked = ChatModel(decoder, settings(), raw=True), [HumanMessage(PROMPT)]
+    text = model.complete(asked, {}).text
+    assert model.complete(asked, {"max_new_tokens": 3}).new_tokens <= 3
+    assert model.complete(asked, {"seed": 9}).text != text
+    assert model.complete(asked, {"stop": [text[5:8]]}).text == text[: text.index(text[5:8])]
+    assert len({each.text for each in model.samples(asked, {}, 3)}) == 3
 
 
 def test_seats_bound_the_batch_and_a_closed_stream_gives_its_seat_back(decoder: TextDecoder) -> None:

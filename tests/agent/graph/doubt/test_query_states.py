@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from agent.nodes import assess
 from agent.nodes.assess import query_summaries
 from agent.state import State
 from decoding.engine.target import AnyTarget, Array
-from decoding.serving.chat_model import FastChatModel
 from decoding.serving.text_decoder import TextDecoder, text_states
 from kernels.cpu.processor import variant
 from tests.decoding.engine.reading import read, rows_fed
@@ -49,10 +48,11 @@ def asked(database: Database) -> tuple[AgentContext, list[State]]:
 
 def anew(toolbox: AgentContext) -> tuple[AgentContext, AnyTarget]:
     """With the same model in a target that has an empty prefix cache."""
-    model = cast("FastChatModel", toolbox.model)
+    model = toolbox.local
+    assert model
     target = empty(model.decoder.target)
     decoder = TextDecoder(target, model.decoder.tokenizer, "shipped")
-    return replace(toolbox, model=model.model_copy(update={"decoder": decoder})), target
+    return replace(toolbox, model=replace(model, decoder=decoder)), target
 
 
 def empty(target: Any) -> Any:
@@ -104,7 +104,8 @@ def test_the_prompt_of_a_question_is_cached_when_its_readings_are_compared(
     asked: tuple[AgentContext, list[State]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolbox, states = asked
-    decoder = cast("FastChatModel", toolbox.model).decoder
+    assert toolbox.local
+    decoder = toolbox.local.decoder
     given: list[tuple[str, ...]] = []
 
     def noted(decoder: TextDecoder, prompt: str, texts: Sequence[str], taps: tuple[int, ...]) -> list[Array]:
