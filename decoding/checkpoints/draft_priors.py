@@ -6,6 +6,7 @@ targets without one have the defaults, which were fitted on answers of the shipp
 
 import json
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 Floats = tuple[float, ...]
 
@@ -68,7 +69,8 @@ class DraftPriors:
     def read(cls, text: str) -> "DraftPriors":
         """From metadata; the defaults where there is nothing. Raises TypeError and ValueError for damaged ones."""
         values = json.loads(text) if text else {}
-        return cls(**{name: tuple(each) if isinstance(each, list) else float(each) for name, each in values.items()})
+        found: dict[str, Any] = {n: tuple(each) if isinstance(each, list) else each for n, each in values.items()}
+        return cls(**found)
 
     def text(self) -> str:
         """For metadata."""

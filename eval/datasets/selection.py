@@ -109,7 +109,7 @@ def _second(question: Question, database: Database, file: Path, chance: Random) 
 
 def _spread(made: Sequence[Example], count: int) -> list[Example]:
     """The first `count`, taking one of each kind in turn."""
-    seen, turns = Counter[str](), []
+    seen, turns = Counter[str](), list[int]()
     for example in made:
         turns.append(seen[example.difficulty])
         seen[example.difficulty] += 1

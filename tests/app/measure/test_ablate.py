@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import app
+from app.measure import evaluate
 from app.shared import exit_codes
 from eval.accuracy import ablation
-from eval.datasets import registry
 
 
 def _run(tmp_path: Path, *arguments: str) -> Result:
@@ -41,7 +41,7 @@ def test_the_options_choose_the_rows(
         return []
 
     monkeypatch.setattr(ablation, "ablate", measured)
-    monkeypatch.setattr(registry, "load_dataset", lambda *args, **more: [])
+    monkeypatch.setattr(evaluate, "load_dataset", lambda *args, **more: [])
     result = _run(tmp_path, *arguments)
     assert result.exit_code == exit_codes.OK, result.output
     assert json.loads(result.stdout.splitlines()[-1]) == []
