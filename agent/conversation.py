@@ -16,6 +16,7 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from agent.candidates import continued_number, turn_of
 from agent.context import AgentContext
 from agent.follow_ups import without_reset
 from agent.graph import RECURSION_LIMIT, build_graph
@@ -26,7 +27,6 @@ from agent.observe.node_table import notes_of, step_title
 from agent.observe.telemetry import traced
 from agent.presentation.present import plainly
 from agent.presentation.sentence import REPEATED, kind_of_error
-from agent.readings import continued_number, turn_of
 from agent.state import Reading, State, Turn, opening
 from decoding.engine.rounds import Round
 from decoding.serving.model_queue import Stopped

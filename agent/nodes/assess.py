@@ -32,12 +32,23 @@ from sqlglot import exp
 
 from agent.ask_model import Reply, ask_model, call_of, messages_of
 from agent.calibration import Calibration, Vector, Verifier, summary
-from agent.candidates import Tools, begin, candidates_of, preview_of, recorded, since, slots, written
+from agent.candidates import (
+    Tools,
+    asked,
+    begin,
+    candidates_of,
+    coverage,
+    history,
+    preview_of,
+    recorded,
+    since,
+    slots,
+    written,
+)
 from agent.context import OTHER_PLANS, AgentContext
 from agent.observe.step_record import Step, tool_step
 from agent.outcomes import Candidate, drawn_plans, fingerprint, translated
 from agent.prompts.slots import Slots
-from agent.readings import asked, coverage, history
 from agent.state import Attempt, DrawnPlan, State
 from decoding.serving.text_decoder import other_beginnings, text_states
 from tools.linking.link_schema import Link, mentions

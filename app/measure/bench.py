@@ -23,8 +23,7 @@ from decoding.serving.text_decoder import SamplingParams
 from eval.datasets.official import read_text_prompts
 from eval.datasets.selection import load_dataset
 from eval.speed.cost import measure_cost, write
-from eval.speed.gpu_kernels import require_gpu
-from eval.speed.gpu_targets import chosen_models, run
+from eval.speed.gpu_kernels import chosen_models, require_gpu, run
 from eval.speed.replay import DEFAULT_METHODS, PLAIN, MethodSpec, Study, extra_parameters, run_methods
 from eval.speed.replay_table import markdown, to_dict
 from eval.speed.side_by_side.run import benchmark
@@ -151,8 +150,7 @@ def trajectory(
         try:
             from agent.assemble import load_model
             from agent.conversation import Conversation
-            from eval.speed.agent_calls import recording
-            from eval.speed.trajectory import of_calls, print_trajectory, write_figure
+            from eval.speed.agent_calls import of_calls, print_trajectory, recording, write_figure
 
             loaded, recorder = recording(load_model(choice))
             toolbox = loaded.toolbox(database, asking.agent_options(second_look=False), Query().limits())

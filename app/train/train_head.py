@@ -23,8 +23,7 @@ from decoding.checkpoints.resolve import resolve
 from decoding.heads.head import load_head, save_head
 from decoding.heads.published import read_published
 from decoding.serving.load import load_text_decoder
-from training.heads.features import Features
-from training.heads.objective import load_objective
+from training.heads.features import Features, load_objective
 from training.heads.responses import FILE, Collecting, read_responses
 from training.heads.responses import collect as collect_responses
 from training.heads.training import export_head, make_features, train_head

@@ -18,8 +18,7 @@ import typer
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train.run_options import Collection, Recipe, StopToken, run, stop_on_signals
-from training.jacobi.objective import jacobi_objective
-from training.jacobi.states import JacobiConfig
+from training.jacobi.states import JacobiConfig, jacobi_objective
 from training.jacobi.trajectory import Collecting, Trajectories, TrajectoryLog, read_trajectories
 from training.jacobi.trajectory import collect as collect_trajectories
 from training.packs.collect import gather

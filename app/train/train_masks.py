@@ -25,7 +25,7 @@ from app.train.train_head import Responses, adapter_of
 from decoding.checkpoints.mask_adapter import read_mask_adapter, write_mask_adapter
 from decoding.methods.mask_guesses import masks_of
 from training.config import TrainingError
-from training.heads.mask_lesson import MaskConfig, MaskLesson, frequent_tokens
+from training.heads.mask_model import MaskConfig, MaskLesson, frequent_tokens
 from training.heads.responses import read_responses
 from training.loop import train
 from training.packs.bigrams import fitted, foreseen

@@ -30,8 +30,7 @@ from decoding.tokenizer import Tokenizer
 from training.config import LoraConfig, TrainConfig, TrainingError
 from training.low_rank import factorise, grown
 from training.packs.packing import Pack
-from training.run.forward import TrainModel, adapter_of, new_factors
-from training.run.gpu_model import GpuModel, gpu_model_fits
+from training.run.gpu_model import GpuModel, TrainModel, adapter_of, gpu_model_fits, new_factors
 
 _TOKENIZER_AND_CONFIG = ("config.json", "generation_config.json", "tokenizer*", "*.jinja", "vocab*", "merges.txt")
 

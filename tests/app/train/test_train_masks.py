@@ -16,7 +16,7 @@ from tests.decoding.models.training_data import agent_groups
 from training.config import LoraConfig
 from training.packs.groups import group_line
 from training.run.base import load_base
-from training.run.forward import new_factors
+from training.run.gpu_model import new_factors
 
 
 def ran(*arguments: object, code: int = exit_codes.OK) -> Any:

@@ -13,7 +13,7 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.serving import load
 from decoding.serving.load import load_text_decoder, memory_needed
 from decoding.timing import measured_bytes_per_s
-from eval.speed.gpu_targets import SHAPES, step_bytes
+from eval.speed.gpu_kernels import SHAPES, step_bytes
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 
 

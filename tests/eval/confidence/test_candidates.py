@@ -9,8 +9,7 @@ import pytest
 from agent.calibration import Vector
 from agent.context import AgentContext
 from agent.state import State
-from eval.datasets.official import Example
-from eval.datasets.sources import HELD_OUT_DATABASES, WITHOUT_ROWS
+from eval.datasets.official import HELD_OUT_DATABASES, WITHOUT_ROWS, Example
 from tests.eval.answering import AnsweringModel
 from training import fit_verifier
 from training.fit_verifier import collect, training_examples

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from eval.accuracy.dialogue_files import authored_dialogues
-from eval.datasets.authored import json_lines, load_authored, made_database, part_of
-from eval.datasets.official import DatasetError
+from eval.datasets.official import DatasetError, json_lines, load_authored, made_database, part_of
 from eval.datasets.selection import load_dataset
 
 OWN = Path(__file__).resolve().parents[3] / "training" / "authored"

@@ -3,9 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
-from eval.datasets.authored import json_lines, part_of
-from training.data.authored import authored_items, open_authored
-from training.data.build import _authored, authored_groups
+from eval.datasets.official import json_lines, part_of
+from training.data.build import _authored, authored_groups, authored_items, open_authored
 from training.data.options import Material, Options, Tally
 
 OWN = Path(__file__).resolve().parents[3] / "training" / "authored"

@@ -10,9 +10,8 @@ from agent.context import AgentContext, AgentOptions
 from agent.prompts.profiles import load_profile
 from eval.accuracy.predict import AgentPredict
 from eval.accuracy.run import Scorer, fingerprint
-from eval.datasets.official import Example, database_file
+from eval.datasets.official import HELD_OUT_DATABASES, Example, database_file
 from eval.datasets.selection import load_dataset
-from eval.datasets.sources import HELD_OUT_DATABASES
 from eval.scoring.spider_rules import SPIDER
 from tests.agent.conftest import ScriptedModel
 from tools.result import Limits

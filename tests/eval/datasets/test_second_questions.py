@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from eval.datasets.gold_databases import TrainingDatabase, open_training
 from eval.datasets.gold_sql import parse, real_tables, sql_text
-from eval.datasets.sources import spider_questions
+from eval.datasets.official import spider_questions
 from tools.schema import Column, ForeignKey, Schema, Table
 from training.data.build import build, items
 from training.data.examples import Item

@@ -14,14 +14,14 @@ from sqlglot import exp
 from agent.prompts.plan_format import Plan, PlanError, PlannedTable, parse_plan
 from eval.datasets.gold_databases import TrainingDatabase, open_training
 from eval.datasets.gold_sql import normalise, parse, plan_answer, sql_text
+from eval.datasets.official import HELD_OUT_DATABASES, Question, load_dev, load_questions, without_dev
 from eval.datasets.selection import load_dataset
-from eval.datasets.sources import HELD_OUT_DATABASES, Question, load_dev, load_questions, without_dev
 from tools.schema import Column, Schema, Table
 from training.data.build import build, items
 from training.data.options import Options, Tally
 from training.packs.groups import read_groups
+from training.variants.mistakes import read_synonyms
 from training.variants.schemas import Naming, draw, rename_sql
-from training.variants.wording import read_synonyms
 
 SLICE = Options(variants=1, databases=("department_management", "farm"))
 

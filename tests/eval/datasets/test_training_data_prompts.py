@@ -13,7 +13,7 @@ from langchain_core.messages import BaseMessage
 from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
 from eval.datasets.gold_databases import TrainingDatabase, open_training
-from eval.datasets.sources import load_questions
+from eval.datasets.official import load_questions
 from tests.agent.conftest import OwnDialect
 from training.data.build import items
 from training.data.examples import Item, Manner, Setting, pairs

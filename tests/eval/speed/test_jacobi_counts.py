@@ -2,7 +2,7 @@
 
 from decoding.engine.draft import Draft
 from decoding.engine.rounds import Round
-from eval.speed.trajectory import JacobiCounts, count
+from eval.speed.agent_calls import JacobiCounts, count
 
 
 def make(guess: Draft, accepted: tuple[int, ...], committed: tuple[int, ...], forced: tuple[int, ...] = ()) -> Round:

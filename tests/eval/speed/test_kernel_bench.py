@@ -5,15 +5,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from eval.speed.gpu_kernels import Machine, NoGpu, Run, Shape, measure, measured_machine, require_gpu
-from eval.speed.gpu_targets import (
+from eval.speed.gpu_kernels import (
     SHAPES,
+    Machine,
+    NoGpu,
+    Run,
+    Shape,
     Sizes,
     UnknownShape,
     chosen_models,
     config_of,
+    measure,
     measure_target,
+    measured_machine,
     random_weights,
+    require_gpu,
     step_bytes,
 )
 from kernels.gpu import tree_attention

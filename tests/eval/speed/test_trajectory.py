@@ -14,7 +14,7 @@ from app.cli import app
 from app.shared import exit_codes
 from decoding.engine.draft import Draft
 from decoding.engine.rounds import Round
-from eval.speed.trajectory import Cell, StepTrajectory, print_trajectory, svg, trajectory, write_figure
+from eval.speed.agent_calls import Cell, StepTrajectory, print_trajectory, svg, trajectory, write_figure
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 

@@ -12,8 +12,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.linking.question_context import QuestionContext
 from tools.repair import rules
-from tools.repair.repair_query import repair_query
-from tools.repair.rules import RULES, Rule
+from tools.repair.rules import RULES, Rule, repair_query
 from tools.result import Limits, Result
 from tools.schema import Schema
 

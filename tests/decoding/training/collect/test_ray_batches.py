@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from decoding.serving.load import load_text_decoder
-from decoding.serving.ray_workers import ClusterError
+from decoding.serving.parts import ClusterError
 from decoding.tokenizer import Tokenizer
 from tests.decoding.models.jacobi_data import ORIGIN, N, decoder_of, ending_checkpoint
 from tests.decoding.models.training_data import agent_groups

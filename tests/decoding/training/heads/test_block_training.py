@@ -18,7 +18,7 @@ from training.heads.block_kinds import (
     figures,
     self_corrected,
 )
-from training.heads.objective import HeadBatch
+from training.heads.features import HeadBatch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

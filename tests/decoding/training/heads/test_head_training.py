@@ -18,8 +18,7 @@ from decoding.targets.hf_target import HfTarget
 from tests.decoding.models.head_data import CONFIG, Taught, collected, taught
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from training.config import TrainingError
-from training.heads.features import STATES, Features
-from training.heads.objective import load_objective
+from training.heads.features import STATES, Features, load_objective
 from training.heads.responses import read_responses
 from training.heads.training import HeadLesson, export_head, make_features, train_head
 from training.packs.collect import RecordLog

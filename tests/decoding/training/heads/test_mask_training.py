@@ -20,13 +20,20 @@ from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from training.config import TrainConfig, TrainingError
 from training.heads.features import packs_of
-from training.heads.mask_lesson import MaskConfig, MaskLesson, _drawn, frequent_tokens, new_mask_adapter
-from training.heads.mask_model import MaskModel, mask_rows
+from training.heads.mask_model import (
+    MaskConfig,
+    MaskLesson,
+    MaskModel,
+    _drawn,
+    frequent_tokens,
+    mask_rows,
+    new_mask_adapter,
+)
 from training.heads.responses import Response
 from training.loop import train
 from training.packs.packing import Pack
 from training.run.base import Base, load_base
-from training.run.forward import TrainModel
+from training.run.gpu_model import TrainModel
 
 DEPTHS, CPU = 3, torch.device("cpu")
 

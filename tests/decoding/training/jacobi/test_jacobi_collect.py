@@ -27,7 +27,7 @@ from training.packs.collect import repeats
 from training.packs.groups import Group, Pair, TokenPair, TrainingDataError
 from training.packs.packing import pack
 from training.run.base import load_base, ready_model
-from training.run.forward import TrainModel
+from training.run.gpu_model import TrainModel
 
 GROUPS = agent_groups(4, 5)
 

@@ -12,14 +12,22 @@ from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from tests.decoding.training.jacobi.test_jacobi_training import tokens_per_forward
 from training.config import LoraConfig, TrainConfig, TrainingError
-from training.jacobi.objective import examples, jacobi_objective
-from training.jacobi.states import JacobiBuilder, JacobiConfig, JacobiPack, drawn_sweeps, guessed, swept
+from training.jacobi.states import (
+    JacobiBuilder,
+    JacobiConfig,
+    JacobiPack,
+    drawn_sweeps,
+    examples,
+    guessed,
+    jacobi_objective,
+    swept,
+)
 from training.jacobi.trajectory import Trajectory
 from training.loop import train
 from training.packs.groups import stop_token
 from training.packs.packing import fill
 from training.run.base import Base, load_base, ready_model
-from training.run.forward import TrainModel
+from training.run.gpu_model import TrainModel
 from training.run.progress import read_log
 
 pytestmark = pytest.mark.usefixtures("one_thread")

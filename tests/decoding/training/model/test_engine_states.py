@@ -7,7 +7,7 @@ from decoding.checkpoints.weight_files import read_weights
 from tests.decoding.models.head_data import Taught, taught
 from training.heads.features import EngineStates
 from training.packs.packing import pack
-from training.run.forward import TrainModel
+from training.run.gpu_model import TrainModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,7 +15,7 @@ from training.config import LoraConfig, TrainConfig
 from training.packs.groups import TokenPair, tokenise
 from training.packs.packing import Pack, pack
 from training.run.base import Base, evaluate, initial_adapter, load_base, pack_loss, ready_model
-from training.run.forward import TrainModel, adapter_of, attend_by_products, attend_fused
+from training.run.gpu_model import TrainModel, adapter_of, attend_by_products, attend_fused
 
 CPU = torch.device("cpu")
 FULL = TrainConfig(lora=None, steps=1)
