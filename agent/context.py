@@ -39,7 +39,7 @@ class AgentOptions:
     repair: repair SQL by rules before the model is asked again. Ablations switch these three off to measure their worth.
     deadline_s: seconds that a question may take in all; None: no limit.
     confidence: say how sure an answer is, where the model's adapter was calibrated.
-    second_look: where an answer is doubtful, sample other readings; answer with one that is clearly better, offer others.
+    rerank: where an answer is doubtful, sample other readings; answer with one that is clearly better, offer others.
     present: make results explain themselves, with further queries where columns or names are missing.
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
     without_rules: names of `tools.repair.rules.RULES` that are switched off, to measure what they bring.
@@ -60,7 +60,7 @@ class AgentOptions:
     repair: bool = True
     adapt: bool = True
     confidence: bool = True
-    second_look: bool = False
+    rerank: bool = False
     present: bool = True
     deadline_s: float | None = None
     clarify: bool = False

@@ -308,7 +308,7 @@ def _is_doubtful(judgement: Judgement, toolbox: AgentContext) -> bool:
     if toolbox.watch:
         return confidence is None or confidence < toolbox.watch.below
     low = confidence is not None and verifier is not None and confidence < verifier.look_below
-    return toolbox.options.second_look and (low or judgement["probably_wrong"])
+    return toolbox.options.rerank and (low or judgement["probably_wrong"])
 
 
 def _compared(readings: Sequence[RankedReading], toolbox: AgentContext) -> tuple[list[RankedReading], list[Step]]:

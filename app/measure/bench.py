@@ -153,7 +153,7 @@ def trajectory(
             from eval.speed.agent_calls import of_calls, print_trajectory, recording, write_figure
 
             loaded, recorder = recording(load_model(choice))
-            toolbox = loaded.toolbox(database, asking.agent_options(second_look=False), Query().limits())
+            toolbox = loaded.toolbox(database, asking.agent_options(rerank=False), Query().limits())
             toolbox.estimate_plain = None
             answer = Conversation(toolbox).ask(question).checked()
             steps = of_calls(recorder.take(answer.steps), loaded.decoder.tokenizer)
@@ -232,7 +232,7 @@ def methods(
             {name: replace(decoding.choice(), adapter=adapter) for name, adapter in named.items()},
             [PLAIN, *(each for each in compared if each.name != PLAIN.name)],
             asked.dataset,
-            asking.agent_options(second_look=False),
+            asking.agent_options(rerank=False),
             tuple(step or ()),
             first_turn,
             timeout,

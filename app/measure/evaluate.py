@@ -112,7 +112,7 @@ def evaluate(
             output.print_json(asdict(check_gold(examples, found.rules, timeout_s=timeout)))
             return
         settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence, "first_turn": first_turn}
-        settings |= {"at_once": at_once, "second_look": asking.second_look is not False, "without_rules": without}
+        settings |= {"at_once": at_once, "rerank": asking.rerank is not False, "without_rules": without}
         make = partial(_predictor, decoding, asking, engine, timeout, first_turn, without)
         with _here(make, at_once) if ray is None else ray_predict(ray, ray_workers, make) as (predict, threads):
             summary = run_evaluation(

@@ -1,6 +1,6 @@
 """`sqlagent train confidence` fits how sure answers are; `sqlagent train verifier` what chooses among several readings.
 
-sqlagent eval held_out --no-second-look --data DIR --out RECORDS
+sqlagent eval held_out --no-rerank --data DIR --out RECORDS
 sqlagent train confidence --records RECORDS --adapter FOLDER
 sqlagent train verifier collect --data DIR --plans 10 --out POOLS          questions on the training databases
 sqlagent train verifier collect --data DIR --held-out --out MEASURED      those on the held-out databases
@@ -41,8 +41,8 @@ def confidence(records: Records, adapter: AdapterFolder) -> None:
         dataset = str(settings["dataset"])
         if not dataset.startswith("held_out"):
             raise DatasetError(f"{records} was measured on {dataset}; confidence is fitted on held_out alone")
-        if settings.get("second_look"):
-            raise DatasetError(f"{records} has second looks; confidence is fitted on first answers (--no-second-look)")
+        if settings.get("rerank"):
+            raise DatasetError(f"{records} has second looks; confidence is fitted on first answers (--no-rerank)")
         about = {"dataset": dataset, "engine": settings["engine"], "questions": settings["questions"]}
         about["adapter"] = Path(settings["adapter"]).name  # a folder means nothing on other machines
         fitted = fit(read_records(records / "records.jsonl", Record), about)
