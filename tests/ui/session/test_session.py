@@ -1,14 +1,11 @@
 """Guards a person's session: own data, memory, stop, editing, export, and conversations that stay. No page, no browser.
 
 Guards conversations that stay: after a restart, when deleted, edited in a copy, and shared as a file.
-
-Guards what a person's session remembers: follow-ups, retry, asking afresh, starting over.
 """
 
 import csv
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -287,65 +284,3 @@ def test_a_shared_file_plays_back_without_a_model(workspace: Workspace, ada: Ses
     with pytest.raises(EventError, match="not an event"):
         bo.replay(file)
     assert bo.view.turns == ada.view.turns
-
-
-COUNTOfRetry = "How many albums?"
-PER_COUNTRY_OF_THEMOfRetry = "How many of them did the artists of each country release?"
-SCRIPTOfRetry = {
-    COUNTOfRetry: "SELECT COUNT(*) FROM albums",
-    PER_COUNTRY_OF_THEMOfRetry: "SELECT country, COUNT(*) FROM artists GROUP BY country",
-}
-
-
-@pytest.fixture
-def ada(tmp_path: Path) -> Iterator[Session]:
-    workspace = scripted_workspace(tmp_path, SCRIPTOfRetry)
-    yield workspace.session("one", "ada")
-    workspace.close()
-
-
-def ask_retry(session: Session, question: str) -> None:
-    list(session.ask(question))
-
-
-def test_later_questions_see_earlier_ones(ada: Session) -> None:
-    ask_retry(ada, COUNTOfRetry)
-    ask_retry(ada, PER_COUNTRY_OF_THEMOfRetry)
-    assert f"history: {COUNTOfRetry} => {SCRIPTOfRetry[COUNTOfRetry]}" in _prompt_retry(ada)
-    assert _continues(ada) == 1
-
-
-def test_retry_takes_the_other_reading_and_then_another_query(ada: Session) -> None:
-    ask_retry(ada, COUNTOfRetry)
-    ask_retry(ada, PER_COUNTRY_OF_THEMOfRetry)
-    list(ada.ask(PER_COUNTRY_OF_THEMOfRetry, again=1))
-    assert "history:" not in _prompt_retry(ada)
-    answer = ada.view.turns[-1].answer
-    assert answer is not None and "you have seen" in answer["answer"]  # the script knows one query for a question
-    list(ada.ask(PER_COUNTRY_OF_THEMOfRetry, again=2))
-    assert f"history: {COUNTOfRetry} => {SCRIPTOfRetry[COUNTOfRetry]}" in _prompt_retry(ada)
-
-
-def test_a_question_is_asked_by_itself_where_the_asker_wants_it_so(ada: Session) -> None:
-    ask_retry(ada, COUNTOfRetry)
-    list(ada.ask(PER_COUNTRY_OF_THEMOfRetry, reading="standalone"))
-    assert "history:" not in _prompt_retry(ada) and _continues(ada) is None
-
-
-def test_starting_over_forgets_what_came_before(ada: Session) -> None:
-    ask_retry(ada, COUNTOfRetry)
-    ask_retry(ada, "Start over")
-    assert ada.view.turns[-1].answer is not None and ada.view.turns[-1].answer["error"] is None
-    ask_retry(ada, PER_COUNTRY_OF_THEMOfRetry)
-    assert "history:" not in _prompt_retry(ada)
-
-
-def _prompt_retry(session: Session) -> str:
-    assert session.kept.toolbox is not None
-    return str(session.kept.toolbox.calls["plan"].messages[0].text)
-
-
-def _continues(session: Session) -> int | None:
-    answer = session.view.turns[-1].answer
-    assert answer is not None
-    return answer["continues"]  # type: ignore[no-any-return]

@@ -169,16 +169,16 @@ INT8 = pytest.param(
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     opened = open_database(example_database(tmp_path_factory.mktemp("example")))
     yield opened
     opened.close()
 
 
 @pytest.fixture(scope="module")
-def asked(database: Database) -> tuple[AgentContext, list[State]]:
+def asked(shop: Database) -> tuple[AgentContext, list[State]]:
     """The shipped model after a question, and the readings that it had."""
-    toolbox, seen = load_model(ModelChoice()).toolbox(database), list[State]()
+    toolbox, seen = load_model(ModelChoice()).toolbox(shop), list[State]()
     toolbox.watch = ReadingWatch(lambda readings: seen.extend(one.state for one in readings))
     Conversation(toolbox).ask(QUESTION_QUERY_STATES)
     assert len(seen) > 1
@@ -214,11 +214,11 @@ class Whole:
 
 @pytest.mark.parametrize("kind", [INT8, "fp32"])
 def test_summaries_are_those_of_whole_texts_and_no_prompt_is_read_twice(
-    asked: tuple[AgentContext, list[State]], database: Database, kind: str, monkeypatch: pytest.MonkeyPatch
+    asked: tuple[AgentContext, list[State]], shop: Database, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In int8 to the bit. In fp32 a number may differ by 1e-3, which is rounding: they reach 213. Without the first row of
     its states a number of each summary changes by more than 0.05, and summaries of two readings differ by more than 4."""
-    toolbox = load_model(ModelChoice(dtype=kind, device="cpu")).toolbox(database)
+    toolbox = load_model(ModelChoice(dtype=kind, device="cpu")).toolbox(shop)
     late = summaries_by(Whole(late=1), asked[1], toolbox)
     want = summaries_by(whole := Whole(), asked[1], toolbox)
     assert abs(late - want).max(1).min() > 0.05 and abs(want[0] - want[1]).max() > 4
