@@ -38,7 +38,7 @@ from eval.scoring.spider_rules import load_schemas, plug_in_value
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 
-FOLLOW_UPS = 100  # second questions that are asked by default
+FOLLOW_UPS_ASKED = 100  # second questions that are asked by default
 CHOICE = 2  # follow-ups made per follow-up asked, so that every kind is among them
 _READERS = {"spider": spider_questions, "spider_syn": syn_questions}
 
@@ -75,7 +75,7 @@ def load_held_out(data: Path, wording: Literal["spider", "spider_syn"]) -> list[
     ]
 
 
-def load_follow_ups(data: Path, count: int = FOLLOW_UPS) -> list[Example]:
+def load_follow_ups(data: Path, count: int = FOLLOW_UPS_ASKED) -> list[Example]:
     """Second questions on the held-out databases, made like those of the training data; they are always the same.
 
     `history` is the first question; `difficulty` is the kind of change. They are spread over the databases and, within each,
