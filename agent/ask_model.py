@@ -1,11 +1,7 @@
 """The only way in which nodes ask the model: the prompt, the options of the call, progress events and records.
 
-Fills the slots of a prompt from what is known about a question. Needs no state, database or model, so that training
-data fill the slots exactly as a conversation does.
-
-What a step's call is made of: its messages, and the options that a local model or an endpoint can follow.
-
-The only way in which nodes ask the model: prompt, call, progress events, record.
+`prompt_slots` fills the slots of a prompt from what is known about a question. It needs no state, database or model, so that
+training data fill the slots exactly as a conversation does.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""What nodes share: what they read from the state, and how SQL that the model wrote is checked, repaired and run.
-
-What all nodes share: what they read from the state, and what they record in it.
-
-SQL that the model wrote: checked, repaired, run, and whether there may be more of it.
+"""What nodes share: what they read from the state and record in it, and how the SQL of the model is checked and run.
 
 The two readings of a question in a conversation: by itself, or as a follow-up of an earlier one. Says what each shows
 the model, and which one's SQL is preferred. Needs no model and runs no query.
