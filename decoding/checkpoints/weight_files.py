@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from decoding.checkpoints.arrays import read_arrays
 from decoding.checkpoints.identity import recorded, weights_sha256
 from decoding.checkpoints.model_config import read_json
-from decoding.checkpoints.quantised import Scheme, scheme_of
+from decoding.checkpoints.quantisation import Scheme, scheme_of
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
 if TYPE_CHECKING:

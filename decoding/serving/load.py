@@ -12,7 +12,7 @@ from decoding.checkpoints.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.identity import TargetIdentity, adapter_sha256, target_identity
 from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.quantised import scheme_of
+from decoding.checkpoints.quantisation import scheme_of
 from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import base_sha256, read_low_bit, read_stored, read_weights, weight_files
 from decoding.engine.ensemble import PROMPT_ROWS
