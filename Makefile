@@ -4,6 +4,7 @@
 #   make ask Q="How many orders?" DB=shop.db  your question, your database (file, folder or URL)
 #   make ui                                   the web chat on DB (default: the bundled database); open the address that it prints
 #   make test                                 the tests        make check     ruff, mypy, import-linter
+#   make test-lab                             the tests of training and measuring alone, which `make test` runs, too
 #   make test-ui                              the chat in a headless browser; installs Chromium where it can
 #   make screenshots OUT=folder               pictures of the chat's main states
 #   make animation OUT=file.webp              the replay of a step's decoding as a moving picture
@@ -41,7 +42,7 @@ export QUESTION DATABASE
 unexport Q DB
 MAKEOVERRIDES :=
 
-.PHONY: help ask ui test demo-check fuzz soak test-ui measure-ui screenshots animation check retrain wheel lock clean
+.PHONY: help ask ui test test-lab demo-check fuzz soak test-ui measure-ui screenshots animation check retrain wheel lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,/^JOBS/p'
@@ -54,8 +55,11 @@ ask: $(VENV)/.ready
 ui: $(VENV)/.ready-ui
 	@exec $(BIN)/sqlagent ui $${DATABASE:+--db "$$DATABASE"}
 
-test: $(VENV)/.ready-dev
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# The laboratory's part of the tests: training, measuring, and their commands.
+LAB := tests/eval tests/decoding/training tests/app/measure tests/app/train
+
+test test-lab: $(VENV)/.ready-dev
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(if $(filter test-lab,$@),$(LAB))
 
 fuzz: $(VENV)/.ready-dev
 	@half=$$(awk 'BEGIN { print $(or $(minutes),10) / 2 }'); export OMP_NUM_THREADS=1; \
@@ -63,7 +67,7 @@ fuzz: $(VENV)/.ready-dev
 		$(BIN)/python -m tests.tools.guard.fuzzing.guided_fuzz $$half out/fuzz
 
 demo-check: $(VENV)/.ready
-	@out=$$(mktemp -d) && $(BIN)/sqlagent eval dialogues eval/dialogues/record_shop_questions$(SET:%=_%).jsonl --second-look \
+	@out=$$(mktemp -d) && $(BIN)/sqlagent eval dialogues eval/dialogues/record_shop_questions$(SET:%=_%).jsonl --rerank \
 		--out "$$out" >/dev/null; code=$$?; rm -rf "$$out"; exit $$code
 
 soak: $(VENV)/.ready-dev

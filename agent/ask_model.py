@@ -1,14 +1,10 @@
 """The only way in which nodes ask the model: the prompt, the options of the call, progress events and records.
 
-Fills the slots of a prompt from what is known about a question. Needs no state, database or model, so that training
-data fill the slots exactly as a conversation does.
-
-What a step's call is made of: its messages, and the options that a local model or an endpoint can follow.
-
-The only way in which nodes ask the model: prompt, call, progress events, record.
+`prompt_slots` fills the slots of a prompt from what is known about a question. It needs no state, database or model, so that
+training data fill the slots exactly as a conversation does.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -23,7 +19,7 @@ from langgraph.config import get_stream_writer
 from agent.context import WITHOUT_FORM, AgentContext, AgentOptions, Call
 from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.observe.events import Started, Waiting, Wrote
-from agent.observe.step_record import PlainTime, Step, model_step
+from agent.observe.step_record import PlainTime, Step, Written, model_step
 from agent.prompts.predicted_text import predicted_texts
 from agent.prompts.profiles import ModelStep
 from agent.prompts.slots import Slots, Try, in_order
@@ -32,7 +28,8 @@ from decoding.engine.constraint import Begun, Constraint, ConstraintError
 from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Round, measure
 from decoding.engine.sampler import Sampler
-from decoding.serving.chat_model import FastChatModel, log_probs_of, rounds_of
+from decoding.serving.chat_model import ChatModel
+from decoding.serving.text_decoder import TextDelta
 from decoding.tokenizer import Tokenizer
 from tools.linking.link_schema import Link, join_path, shortlist
 from tools.linking.match_values import ValueMatch
@@ -109,10 +106,10 @@ def call_of(
     orders: int,
 ) -> Call:
     """The call that puts a step to the model; see `agent.ask_model.ask_model` for the arguments."""
-    if not isinstance(toolbox.model, FastChatModel):
+    if not (model := toolbox.local):
         return _endpoint_call(toolbox, name, slots, temperature)
-    options = _call_options(toolbox, toolbox.model, name, slots, attempt, temperature, bound)
-    return Call(messages_of(toolbox, name, slots), options | _in_orders(toolbox, toolbox.model, name, slots, orders))
+    options = _call_options(toolbox, model, name, slots, attempt, temperature, bound)
+    return Call(messages_of(toolbox, name, slots), options | _in_orders(toolbox, model, name, slots, orders))
 
 
 def begun_with(call: Call, tokens: Sequence[int]) -> Call:
@@ -139,14 +136,14 @@ def _endpoint_call(toolbox: AgentContext, name: ModelStep, slots: Slots, tempera
 def messages_of(toolbox: AgentContext, name: ModelStep, slots: Slots) -> tuple[BaseMessage, ...]:
     """The messages of a step. A local model's answer is begun for it, where a raw prompt does not end so by itself."""
     profile = toolbox.profile
-    begun = isinstance(toolbox.model, FastChatModel) and not profile.raw
+    begun = toolbox.local and not profile.raw
     lead = (AIMessage(profile.lead(name).rstrip(" ")),) if begun else ()
     return (*profile.messages(name, slots), *lead)
 
 
 def _call_options(
     toolbox: AgentContext,
-    model: FastChatModel,
+    model: ChatModel,
     name: ModelStep,
     slots: Slots,
     attempt: int,
@@ -168,9 +165,7 @@ def _call_options(
     return options
 
 
-def _in_orders(
-    toolbox: AgentContext, model: FastChatModel, name: ModelStep, slots: Slots, orders: int
-) -> dict[str, Any]:
+def _in_orders(toolbox: AgentContext, model: ChatModel, name: ModelStep, slots: Slots, orders: int) -> dict[str, Any]:
     """The same prompt with the schema in other orders, as an option of the call; nothing for one order."""
     if orders == 1:
         return {}
@@ -201,7 +196,7 @@ def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 
 def _constraint(
-    toolbox: AgentContext, model: FastChatModel, name: ModelStep, slots: Slots, context: QuestionContext | None
+    toolbox: AgentContext, model: ChatModel, name: ModelStep, slots: Slots, context: QuestionContext | None
 ) -> Constraint[Any] | None:
     """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given the question's
     `context`. None if the dialect has no grammar."""
@@ -276,17 +271,17 @@ def ask_model(
 
 def _reserved(
     toolbox: AgentContext, texts: int, waiting: Callable[[int], None]
-) -> AbstractContextManager[BaseChatModel]:
+) -> "AbstractContextManager[ChatModel | Endpoint]":
     """The model once it is this asker's turn, with seats for `texts` texts; a remote model has its own queue."""
     toolbox.stop.check()
-    if isinstance(toolbox.model, FastChatModel):
+    if isinstance(toolbox.model, ChatModel):
         return toolbox.model.reserved(texts, toolbox.stop.is_set, waiting)
-    return nullcontext(toolbox.model)
+    return nullcontext(Endpoint(toolbox.model))
 
 
 def _answered(
     toolbox: AgentContext,
-    model: BaseChatModel,
+    model: "ChatModel | Endpoint",
     name: ModelStep,
     calls: Sequence[Call],
     samples: int,
@@ -303,22 +298,22 @@ def _answered(
             replies, detail = _replies(toolbox, model, name, calls, samples), WITHOUT_FORM
     wall_ms = 1e3 * (perf_counter() - start)
     for reply in replies:
-        toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
+        toolbox.remember([token for r in reply.rounds for token in r.text_tokens])
     plain = _race(model, calls[0], replies) if toolbox.options.race else None
-    step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
-    log_probs = tuple(map(log_probs_of, replies))
-    rounds = tuple(map(rounds_of, replies))
+    decoder = toolbox.local.settings.decoder if toolbox.local else None
+    step = model_step(name, replies, decoder, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
+    log_probs, rounds = tuple(reply.log_probs for reply in replies), tuple(reply.rounds for reply in replies)
     return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), log_probs, rounds)
 
 
 def _replied(
     toolbox: AgentContext,
-    model: BaseChatModel,
+    model: "ChatModel | Endpoint",
     name: ModelStep,
     calls: Sequence[Call],
     samples: int,
     bare: Callable[[], Sequence[Call]],
-) -> tuple[list[AIMessage], Sequence[Call], str]:
+) -> tuple[Sequence[Written], Sequence[Call], str]:
     """The replies, the calls that gave them, and what was given up for them: at a dead end first what schema and question
     tell the grammar, then the grammar.
     """
@@ -337,67 +332,81 @@ def _replied(
 
 
 def _replies(
-    toolbox: AgentContext, model: BaseChatModel, name: ModelStep, calls: Sequence[Call], samples: int
-) -> list[AIMessage]:
+    toolbox: AgentContext, model: "ChatModel | Endpoint", name: ModelStep, calls: Sequence[Call], samples: int
+) -> Sequence[Written]:
     get_stream_writer()(Started(name))
+    known = {"likelihood": True} if toolbox.local else {}
     if len(calls) > 1 or calls[0].aside:
-        return _each(model, calls)
+        with ContextThreadPoolExecutor(len(calls) if known else 1) as pool:  # which share the decoder's forwards
+            return list(pool.map(lambda call: model.complete(call.messages, {**call.options, **known}), calls))
     if samples == 1:
         return [_stream(toolbox, model, calls[0], name)]
-    return _samples(model, calls[0], samples)
+    return model.samples(calls[0].messages, {**calls[0].options, **known}, samples)
 
 
-def _race(model: BaseChatModel, call: Call, replies: list[AIMessage]) -> PlainTime | None:
+def _race(model: "ChatModel | Endpoint", call: Call, replies: Sequence[Written]) -> PlainTime | None:
     """Decode the step again with plain decoding, without showing it, to measure its time. The prefill's time is taken from
     the real run: it is the same work under every decoder, and the second run finds the prompt in the prefix cache.
     """
-    if not isinstance(model, FastChatModel) or len(replies) > 1:
+    if not isinstance(model, ChatModel) or len(replies) > 1:
         return None
-    again = model.invoke(
-        list(call.messages), **{**call.options, "decoder": "plain", "options": {}, "likelihood": False}
-    )
-    decoding_ms = measure(rounds_of(again)[1:]).wall_ms
+    again = model.complete(call.messages, {**call.options, "decoder": "plain", "options": {}, "likelihood": False})
+    decoding_ms = measure(again.rounds[1:]).wall_ms
     return lambda rounds, prompt_tokens: measure(rounds[:1]).wall_ms + decoding_ms
 
 
-def _stream(toolbox: AgentContext, model: BaseChatModel, call: Call, name: str) -> AIMessage:
+def _stream(toolbox: AgentContext, model: "ChatModel | Endpoint", call: Call, name: str) -> Written:
     writer = get_stream_writer()
-    whole: AIMessageChunk | None = None
-    for chunk in model.stream(list(call.messages), **call.options):
+    for piece in model.stream(call.messages, call.options):
         toolbox.stop.check()
-        if not isinstance(chunk, AIMessageChunk):
-            continue
-        if chunk.text:
-            writer(Wrote(name, chunk.text, rounds_of(chunk)))
-        whole = chunk if whole is None else whole + chunk
-    if whole is None:
-        return AIMessage("")
-    return AIMessage(whole.text, usage_metadata=whole.usage_metadata, response_metadata=whole.response_metadata)
+        if not isinstance(piece, str | TextDelta):
+            return piece
+        text, rounds = (piece, ()) if isinstance(piece, str) else (piece.text, (piece.round,))
+        if text:
+            writer(Wrote(name, text, rounds))
+    raise RuntimeError("a text has no end")
 
 
-def _samples(model: BaseChatModel, call: Call, count: int) -> list[AIMessage]:
-    """Several samples, the first greedy; in one batch if the model can do that, otherwise one after another."""
-    messages = list(call.messages)
-    if not isinstance(model, FastChatModel):
-        greedy = {**call.options, "temperature": 0.0}
-        return [_message(model.invoke(messages, **options)) for options in (greedy, *[call.options] * (count - 1))]
-    result = model.generate([messages], n=count, **{**call.options, "likelihood": True})
-    return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an endpoint tells of a text."""
+
+    text: str
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    new_tokens: int = 0
+    rounds: tuple[Round, ...] = ()
+    log_probs: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, message: BaseMessage | None) -> "Told":
+        """Raises TypeError for a message that no model writes."""
+        if not isinstance(message, AIMessage | None):
+            raise TypeError(f"the model answered with a {message.type} message")
+        if not (usage := message and message.usage_metadata):
+            return cls(message.text if message else "")
+        cached = usage.get("input_token_details", {}).get("cache_read", 0)
+        return cls(message.text, usage["input_tokens"], cached, usage["output_tokens"])
 
 
-def _each(model: BaseChatModel, calls: Sequence[Call]) -> list[AIMessage]:
-    """One text of each call, in threads that share the decoder's forwards."""
-    fast = isinstance(model, FastChatModel)
-    more: dict[str, Any] = {"likelihood": True} if fast else {}
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """langchain's model of an endpoint, asked as a `ChatModel` is."""
 
-    def invoke(call: Call) -> AIMessage:
-        return _message(model.invoke(list(call.messages), **{**call.options, **more}))
+    chat: BaseChatModel
 
-    with ContextThreadPoolExecutor(len(calls) if fast else 1) as pool:
-        return list(pool.map(invoke, calls))
+    def stream(self, messages: Sequence[BaseMessage], options: Mapping[str, Any]) -> Iterator[str | Told]:
+        whole: AIMessageChunk | None = None
+        for chunk in self.chat.stream(list(messages), **options):
+            if isinstance(chunk, AIMessageChunk):
+                yield chunk.text
+                whole = chunk if whole is None else whole + chunk
+        yield Told.of(whole)
 
+    def complete(self, messages: Sequence[BaseMessage], options: Mapping[str, Any]) -> Told:
+        return Told.of(self.chat.invoke(list(messages), **options))
 
-def _message(message: BaseMessage) -> AIMessage:
-    if not isinstance(message, AIMessage):
-        raise TypeError(f"the model answered with a {message.type} message")
-    return message
+    def samples(self, messages: Sequence[BaseMessage], options: Mapping[str, Any], count: int) -> list[Told]:
+        """One after another, the first at temperature 0."""
+        greedy = {**options, "temperature": 0.0}
+        return [self.complete(messages, each) for each in (greedy, *[options] * (count - 1))]

@@ -26,7 +26,7 @@ from decoding.checkpoints.embedded import EMBEDDED_NAMES
 from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.errors import ModelUnavailable, pip_install
 from decoding.methods.registry import load_method
-from decoding.serving.chat_model import FastChatModel
+from decoding.serving.chat_model import ChatModel
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.timing import PlainCost
@@ -104,7 +104,7 @@ class LoadedModel:
         options = options or AgentOptions()
         return AgentContext(
             database=with_annotations(database, options.knowledge.annotations),
-            model=FastChatModel(decoder=self.decoder, settings=settings, raw=profile.raw),
+            model=ChatModel(self.decoder, settings, profile.raw),
             profile=profile,
             options=options,
             limits=limits,

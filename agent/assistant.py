@@ -43,7 +43,7 @@ class Assistant:
         `trail` makes each asker's access to the audit log. Raises UnknownMethod and UnknownProfile for unknown names."""
         choice.check()
         self.database, self.limits = database, limits
-        self._choice, self._options, self._trail = choice, options or AgentOptions(second_look=True), trail
+        self._choice, self._options, self._trail = choice, options or AgentOptions(rerank=True), trail
         self._lock = threading.Lock()
         self._model = model
 

@@ -18,6 +18,7 @@ from agent.presentation.shown import Shown
 from agent.prompts.knowledge import Knowledge
 from agent.prompts.profiles import Profile
 from decoding.engine.method import LookupCorpus
+from decoding.serving.chat_model import ChatModel
 from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.result import Limits, Result
@@ -38,7 +39,7 @@ class AgentOptions:
     repair: repair SQL by rules before the model is asked again. Ablations switch these three off to measure their worth.
     deadline_s: seconds that a question may take in all; None: no limit.
     confidence: say how sure an answer is, where the model's adapter was calibrated.
-    second_look: where an answer is doubtful, sample other readings; answer with one that is clearly better, offer others.
+    rerank: where an answer is doubtful, sample other readings; answer with one that is clearly better, offer others.
     present: make results explain themselves, with further queries where columns or names are missing.
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
     without_rules: names of `tools.repair.rules.RULES` that are switched off, to measure what they bring.
@@ -59,7 +60,7 @@ class AgentOptions:
     repair: bool = True
     adapt: bool = True
     confidence: bool = True
-    second_look: bool = False
+    rerank: bool = False
     present: bool = True
     deadline_s: float | None = None
     clarify: bool = False
@@ -156,7 +157,7 @@ class ReadingWatch:
 @dataclass(slots=True)
 class AgentContext:
     database: Database
-    model: BaseChatModel
+    model: ChatModel | BaseChatModel  # one that is decoded here, or langchain's of an endpoint
     profile: Profile
     options: AgentOptions = field(default_factory=AgentOptions)
     limits: Limits = field(default_factory=Limits)
@@ -172,6 +173,11 @@ class AgentContext:
     trail: Trail | None = None  # writes to the audit log
     forms: EndpointForms | None = None  # of an endpoint that may be told them
     left_out: list[str] = field(default_factory=list)  # what an answer lacks because it failed, in sentences
+
+    @property
+    def local(self) -> ChatModel | None:
+        """The model, if it is decoded here."""
+        return self.model if isinstance(self.model, ChatModel) else None
 
     def node_options(self, name: str) -> dict[str, Any]:
         """The options of an extension's node, with defaults for those not given."""

@@ -16,6 +16,7 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from agent.candidates import continued_number, turn_of
 from agent.context import AgentContext
 from agent.follow_ups import without_reset
 from agent.graph import RECURSION_LIMIT, build_graph
@@ -26,10 +27,8 @@ from agent.observe.node_table import notes_of, step_title
 from agent.observe.telemetry import traced
 from agent.presentation.present import plainly
 from agent.presentation.sentence import REPEATED, kind_of_error
-from agent.readings import continued_number, turn_of
 from agent.state import Reading, State, Turn, opening
 from decoding.engine.rounds import Round
-from decoding.serving.chat_model import FastChatModel
 from decoding.serving.model_queue import Stopped
 from decoding.tokenizer import Tokenizer
 
@@ -335,8 +334,8 @@ def records(
     conversation: Conversation, question: str, evidence: str = "", shown: int = 1000, again: Retry | None = None
 ) -> Iterator[Event]:
     """Ask the question and yield its events. `shown`: most rows that an `Answered` carries. Raises Stopped."""
-    model = conversation.toolbox.model
-    tokenizer = model.decoder.tokenizer if isinstance(model, FastChatModel) else None
+    local = conversation.toolbox.local
+    tokenizer = local.decoder.tokenizer if local else None
     for event in conversation.events(question, evidence, again):
         if isinstance(event, Wrote) and tokenizer:
             yield replace(event, spelling=spell(tokenizer, event.rounds))

@@ -13,6 +13,8 @@ Rewrites a follow-up as a self-contained question, if a rule is sure of what its
 Examples: "How many albums does that artist have?" after an answer that names one artist, and "and stores?" after "How
 many artists are there?". The model is trained on complete questions, and the values of a complete question can be looked
 up. The field calls this contextual query rewriting (Elgohary et al., "Can You Unpack That?", 2019).
+
+Patterns that mark a question as a follow-up: connectives, demonstratives, operations on a result.
 """
 
 import re
@@ -22,11 +24,87 @@ from typing import Literal
 
 from sqlglot import exp
 
-from agent import follow_up_words as marks
 from agent.state import Reading, Turn
 from tools.linking.link_schema import Mentions
 from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem, word_set
 from tools.sql.scope import parse_or_nothing
+
+
+def _words(*alternatives: str) -> re.Pattern[str]:
+    """A case-insensitive pattern of the alternatives."""
+    return re.compile("|".join(alternatives), re.IGNORECASE)
+
+
+_LED = r"(?:(?:ok(?:ay)?|so|please|now|let's|let us|can we|i want to|i'd like to)[,\s]+)*"
+_ALL_OF_IT = r"(?:that|this|it|all(?: (?:of )?that)?|everything|(?:the|those|these) \w+)"
+RESET = _words(
+    rf"\s*(?:{_LED}"
+    r"(?:start(?:ing)? (?:over|again|afresh|anew)|begin again|(?:new|another|different) (?:question|topic|subject)"
+    rf"|(?:never ?mind|forget)(?: (?:about )?{_ALL_OF_IT})?"
+    r"|change of (?:topic|subject)|clear the (?:chat|conversation|context)|reset)\b[\s.,:;!-]*)+"
+)
+POLITE = _words(
+    r"\s*(?:(?:please|thanks|thank you|great|good|nice|hmm+|ok|okay|well|no|yes|can you|could you|would you|will you"
+    r"|sorry|i meant?|i want to know|i'd like to know|tell me|do you know|let me know)\b[\s,.:!]*)+"
+)
+CONNECTIVE = _words(r"[\s.…]*(?:and|but|or|so|then|now|next|also|plus|what about|how about|what if|again)\b[\s,]*")
+ABOUT = _words(r"[\s.…]*(?:(?:and|but|so|ok|now)[\s,]+)?(?:what|how) about\b")
+GOING_BACK = _words(r"\b(?:go(?:ing)? |return(?:ing)? |coming )?back (?:to|at)\b", r"\breturn(?:ing)? to\b")
+PREPOSITION = _words(
+    r"(?:in|for|from|by|per|with|without|of|at|on|under|over|above|below|since|before|after|between)\b"
+)
+
+# Words with which a complete question begins, and which a fragment lacks.
+QUESTION_WORDS = word_set("how what which who whose whom where when why")
+ASKING_WORDS = QUESTION_WORDS | word_set(
+    "is are was were do does did has have can list show find give return count tell display get compute calculate name report "
+    "select retrieve state identify determine provide describe print fetch see"
+)
+# Verbs that arrange what is named after them, or else the former result; and verbs that change a result.
+ARRANGING = _words(r"(?:re-?)?(?:sort|order|rank|arrange|group)(?:ed|ing)?\b")
+CHANGING = _words(
+    r"(?:split|break|limit|restrict|narrow|filter|exclude|include|add|remove|drop|keep|leave|skip|ignore|take|use|cut|reverse"
+    r"|repeat|make)(?:ed|ing)?\b"
+)
+_COUNT = r"(?:\d+|one|two|three|four|five|six|seven|eight|nine|ten)"
+OF_A_RESULT = _words(
+    r"(?:just|only|merely)\b|(?:the )?same\b|(?:the )?(?:others?|rest)\b|(?:also|too)\b|instead\b",
+    rf"(?:the )?(?:top|first|last|next) {_COUNT}\b[\s?.!]*$",
+)
+ENDING = _words(r"\b(?:instead|too|as well|again|also)[\s?.!]*$")
+ORDER = _words(r"^(?:[\w-]+ ){1,3}first(?:,? please)?[\s?.!]*$")
+
+# Pronouns and demonstratives. In "how many albums do they have", the noun before the pronoun is not its antecedent.
+PRONOUNS = word_set("they them their theirs it its he she his her hers him these those themselves")
+POSSESSIVE = word_set("their theirs its his her hers themselves")
+POINTING_SUBJECT = _words(
+    r"(?:how many|how much|which|what|where|when|why|who|whose|in which|on which|for which)\b(?:\s+[\w'-]+){0,5}?\s+"
+    r"(?:do|does|did|is|are|was|were|has|have|had|can|could|will|would)\s+(?:they|it|he|she|these|those|that|this)\b"
+)
+ONES = _words(r"\b(?:which|the|that|this|another|other|last|first|these|those) ones?\b")
+THAT = _words(
+    r"\b(?:of|by|from|in|for|with|to|at|on|than|does|did|do|is|are|was|split|break|order|sort|group|show|about)\s+(?:that|this)"
+    r"(?!\s+(?:of|year|month|week|quarter|moment|time)\b)(?:\s+(?P<noun>[\w'-]+)|[\s?.!]*$)",
+    r"^[\s.…]*(?:that|this)\b",
+)
+THERE = _words(
+    r"\b(?:(?:from|in|at|to|of) there|that (?:much|many))\b|(?<!is)(?<!are)(?<!was)(?<!were) there(?=[?.!]|\s*$)"
+)
+CLAUSE_VERBS = word_set("is are was were has have had do does did can will the a an there")
+# "Those who have ...": the clause after the pronoun says what is meant, if it is long enough.
+CATAPHORIC = _words(r"\s+(?:who|whose|which|that|with|without|having|in|of|from)\b(?=.{36})")
+
+# In a question of one clause, the noun before the pronoun is what is asked for: "how many are in each of those?"
+QUESTION = _words(
+    r"(?:(?:show|list|tell|give)(?: me)? )?(?:how many|how much|which|what|who|where|when|on which|in which)\b"
+)
+CLAUSE_END = _words(r"[,;.:?]|\b(?:and|who|whose|which|that|with|where|when|while|if|but|than|as)\b")
+SUPERLATIVE = _words(
+    r"(?:the |is |has |have )*(?:\w+est|most|least|best|worst|more|fewer|less|\w+er)(?: ones?)?[\s?.!]*$"
+)
+OBJECT_END = _words(r"\b(?:by|in|to|on|from|according|with|where|without)\b")
+DEFINITE = _words(r"\b(?:those|these|that|the)\b")
+
 
 Leaning = Literal["stands", "leans", "unsure"]
 
@@ -61,7 +139,7 @@ def without_reset(question: str) -> str | None:
     >>> without_reset("Start over."), without_reset("How many singers are there?")
     ('', None)
     """
-    found = marks.RESET.match(question)
+    found = RESET.match(question)
     return question[found.end() :].strip() if found else None
 
 
@@ -109,14 +187,14 @@ _EMPTY = word_set("instead too well also again please what how thanks same ones 
 
 
 def _leaning(question: str, named: Mentions) -> tuple[Leaning, Reading]:
-    bare = _without(marks.POLITE, question)
-    core = _without(marks.POLITE, _without(marks.CONNECTIVE, bare))
+    bare = _without(POLITE, question)
+    core = _without(POLITE, _without(CONNECTIVE, bare))
     connected = core != bare
     if _is_marked(bare, core, named):
         return "leans", "follow_up"
-    if not _asks(core) and not marks.ARRANGING.match(core):
+    if not _asks(core) and not ARRANGING.match(core):
         return _of_fragment(core, named, connected)
-    if marks.OF_A_RESULT.match(core):
+    if OF_A_RESULT.match(core):
         return "unsure", "follow_up"
     return _of_clause(core, named, connected)
 
@@ -126,18 +204,18 @@ def _is_marked(bare: str, core: str, named: Mentions) -> bool:
     one_clause = not any(mark in core.rstrip(" .?!") for mark in ";,.")
     return bool(
         _refers(core, named)
-        or marks.GOING_BACK.match(core)
-        or marks.ABOUT.match(bare)
-        or (marks.ENDING.search(core) and one_clause)
-        or marks.CHANGING.match(core)
-        or marks.ORDER.match(core)
-        or (marks.ARRANGING.match(core) and not _names_its_object(core, named))
+        or GOING_BACK.match(core)
+        or ABOUT.match(bare)
+        or (ENDING.search(core) and one_clause)
+        or CHANGING.match(core)
+        or ORDER.match(core)
+        or (ARRANGING.match(core) and not _names_its_object(core, named))
     )
 
 
 def _of_fragment(core: str, named: Mentions, connected: bool) -> tuple[Leaning, Reading]:
     """For fragments such as "In France?", "by year", "the oldest": an earlier question says what is asked of them."""
-    if named.tables and not connected and not marks.OF_A_RESULT.match(core) and not marks.PREPOSITION.match(core):
+    if named.tables and not connected and not OF_A_RESULT.match(core) and not PREPOSITION.match(core):
         return "unsure", "standalone"  # "albums of 2020" may be a question in telegram style
     return "leans", "follow_up"
 
@@ -163,45 +241,45 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
 def _asks(text: str) -> bool:
     """Whether the text begins like a question or a request, or has such a clause after a comma."""
     first, *others = [part.lower().split(maxsplit=5) for part in re.split(r"[,.;:?!]", text) if part.strip()] or [[]]
-    asking = marks.ASKING_WORDS.intersection(first[:2]) or marks.QUESTION_WORDS.intersection(first[:5])
-    return bool(asking) or any(marks.ASKING_WORDS.intersection(part[:1]) - {"name"} for part in others)
+    asking = ASKING_WORDS.intersection(first[:2]) or QUESTION_WORDS.intersection(first[:5])
+    return bool(asking) or any(ASKING_WORDS.intersection(part[:1]) - {"name"} for part in others)
 
 
 def _refers(core: str, named: Mentions) -> bool:
     """Whether a pronoun or demonstrative refers to something that the question itself has not mentioned before it."""
-    if marks.POINTING_SUBJECT.match(core) or (marks.OF_A_RESULT.match(core) and not _asks(core)):
+    if POINTING_SUBJECT.match(core) or (OF_A_RESULT.match(core) and not _asks(core)):
         return True
-    words = [word for word in split(core) if word.key in marks.PRONOUNS and not marks.CATAPHORIC.match(core, word.end)]
-    pointing = [found.start() for pattern in (marks.ONES, marks.THERE) for found in pattern.finditer(core)]
-    pointing += [found.start() for found in marks.THAT.finditer(core) if not _is_clause(found)]
-    pointing += [word.start for word in words if word.key not in marks.POSSESSIVE]
-    asked = marks.QUESTION.match(core)
-    if asked and not all(marks.CLAUSE_END.search(core, asked.end(), place) for place in pointing):
+    words = [word for word in split(core) if word.key in PRONOUNS and not CATAPHORIC.match(core, word.end)]
+    pointing = [found.start() for pattern in (ONES, THERE) for found in pattern.finditer(core)]
+    pointing += [found.start() for found in THAT.finditer(core) if not _is_clause(found)]
+    pointing += [word.start for word in words if word.key not in POSSESSIVE]
+    asked = QUESTION.match(core)
+    if asked and not all(CLAUSE_END.search(core, asked.end(), place) for place in pointing):
         return True
     return any(not _has_antecedent(core[:place], named) for place in [*pointing, *(word.start for word in words)])
 
 
 def _is_clause(found: re.Match[str]) -> bool:
     """Whether "that" begins a relative clause with a word left out ("with that have") and is no demonstrative."""
-    return (found["noun"] or "").lower() in marks.CLAUSE_VERBS
+    return (found["noun"] or "").lower() in CLAUSE_VERBS
 
 
 def _has_antecedent(before: str, named: Mentions) -> bool:
     """Whether a noun before the pronoun may be its antecedent: any content word that is not just a column's name."""
     every = {stem(word.key) for word in split(before)}
-    return bool(every & named.table_words or content_words(before) - marks.ASKING_WORDS - named.column_words)
+    return bool(every & named.table_words or content_words(before) - ASKING_WORDS - named.column_words)
 
 
 def _names_its_object(core: str, named: Mentions) -> bool:
     """Whether the request names what is sorted: "sort employee names by age" does, "sort by age" does not."""
-    words = content_words(marks.OBJECT_END.split(_without(marks.ARRANGING, core), maxsplit=1)[0])
+    words = content_words(OBJECT_END.split(_without(ARRANGING, core), maxsplit=1)[0])
     return bool(words - named.column_words or words & named.table_words)
 
 
 def _only_compares(core: str, words: Collection[str]) -> bool:
     """Whether nothing that is compared is named: "who has more?", "which is the cheapest?"."""
     _, _, tail = core.partition(" ")
-    return len(words) <= 1 and marks.SUPERLATIVE.match(tail) is not None and len(core.split()) <= 6
+    return len(words) <= 1 and SUPERLATIVE.match(tail) is not None and len(core.split()) <= 6
 
 
 def _continued(question: str, named: Mentions, turns: Sequence[Turn], dialect: str) -> int:
@@ -210,7 +288,7 @@ def _continued(question: str, named: Mentions, turns: Sequence[Turn], dialect: s
     wanted = {name.casefold() for name in named.tables if said.issuperset(map(stem, name_words(name)))}
     newest = len(turns) - 1
     about = (place for place in range(newest, -1, -1) if wanted & tables_of(turns[place]["sql"], dialect))
-    return next(about, newest) if wanted and marks.DEFINITE.search(question) else newest
+    return next(about, newest) if wanted and DEFINITE.search(question) else newest
 
 
 def tables_of(sql: str, dialect: str) -> frozenset[str]:

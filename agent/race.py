@@ -6,15 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from langchain_core.messages import AIMessageChunk
-
 from agent.context import AgentContext, Call
 from agent.conversation import spell
 from decoding.engine.constraint import ConstraintError
 from decoding.engine.method import LookupCorpus, UnknownMethod
 from decoding.engine.rounds import Metrics, Round, measure
 from decoding.errors import ModelError
-from decoding.serving.chat_model import FastChatModel, rounds_of
+from decoding.serving.chat_model import ChatModel
+from decoding.serving.text_decoder import Completion, TextDelta
 
 WARMING_TOKENS = 8
 
@@ -56,10 +55,10 @@ def race(toolbox: AgentContext, step: str, methods: Sequence[str]) -> Iterator[l
     call had: predicted texts and those of earlier answers, but not this one. Raises NoRace and Stopped.
     """
     call = toolbox.calls.get(step)
-    if not isinstance(toolbox.model, FastChatModel) or call is None:
+    if toolbox.local is None or call is None:
         raise NoRace(f"there is no {step} step to race yet: ask a question first")
     lanes = [Lane(method) for method in methods]
-    with toolbox.model.reserved(len(lanes) * call.prompts, toolbox.stop.is_set) as model:
+    with toolbox.local.reserved(len(lanes) * call.prompts, toolbox.stop.is_set) as model:
         runs = {lane.method: _run(model, call, lane.method) for lane in lanes}
         try:
             for lane in lanes:
@@ -78,26 +77,26 @@ def plain_time_ms(toolbox: AgentContext, step: str, rounds: Sequence[Round], wal
     """The milliseconds that the newest call of `step`, which took `wall_ms` in these rounds, takes with plain decoding. It is
     decoded again for that; the prefill and what is around the rounds count as they were. Raises NoRace and Stopped."""
     call = toolbox.calls.get(step)
-    if not isinstance(toolbox.model, FastChatModel) or call is None:
+    if toolbox.local is None or call is None:
         raise NoRace("only steps of the newest answer can be measured, and not those of a model elsewhere")
-    with toolbox.model.reserved(call.prompts, toolbox.stop.is_set) as model:
+    with toolbox.local.reserved(call.prompts, toolbox.stop.is_set) as model:
         try:
-            again = model.invoke(list(call.messages), **{**call.options, "decoder": "plain", "options": {}})
+            again = model.complete(call.messages, {**call.options, "decoder": "plain", "options": {}})
         except ConstraintError as error:
             raise NoRace("this step left the grammar, and cannot be decoded again as it was") from error
     toolbox.stop.check()
     around_ms = max(wall_ms - measure(rounds).wall_ms, 0.0)
-    return measure(rounds[:1]).wall_ms + measure(rounds_of(again)[1:]).wall_ms + around_ms
+    return measure(rounds[:1]).wall_ms + measure(again.rounds[1:]).wall_ms + around_ms
 
 
-def _run(model: FastChatModel, call: Call, method: str, **more: Any) -> Generator[AIMessageChunk]:
+def _run(model: ChatModel, call: Call, method: str, **more: Any) -> Generator[TextDelta | Completion]:
     own = model.settings.options if method == model.settings.decoder else {}
     recall = cast("LookupCorpus", call.options["recall"]).copy()
     changes = {**call.options, "decoder": method, "options": own, "recall": recall, "likelihood": False, **more}
-    return cast("Generator[AIMessageChunk]", model.stream(list(call.messages), **changes))
+    return cast("Generator[TextDelta | Completion]", model.stream(call.messages, changes))
 
 
-def _warm(model: FastChatModel, call: Call, method: str) -> None:
+def _warm(model: ChatModel, call: Call, method: str) -> None:
     """Put the prompt into the prefix cache, with the hidden states that the method needs, and let it draft once, so that its
     clock shows neither prefill nor what is loaded at its first draft.
     """
@@ -105,19 +104,18 @@ def _warm(model: FastChatModel, call: Call, method: str) -> None:
         deque(_run(model, call, method, max_new_tokens=WARMING_TOKENS), maxlen=0)
 
 
-def _advance(lane: Lane, run: Iterator[AIMessageChunk], model: FastChatModel) -> None:
+def _advance(lane: Lane, run: Iterator[TextDelta | Completion], model: ChatModel) -> None:
     try:
-        chunk = next(run, None)
+        piece = next(run, None)
     except ConstraintError:
         lane.trouble, lane.done = "the grammar came to a dead end", True
         return
     except (ModelError, UnknownMethod) as error:  # there may be no head for it here; the others race on
         lane.trouble, lane.done = str(error), True
         return
-    if chunk is None:
+    if not isinstance(piece, TextDelta):
         lane.done = True
         return
-    rounds = rounds_of(chunk)
-    lane.text += chunk.text
-    lane.rounds += rounds
-    lane.spelling |= spell(model.decoder.tokenizer, rounds)
+    lane.text += piece.text
+    lane.rounds.append(piece.round)
+    lane.spelling |= spell(model.decoder.tokenizer, [piece.round])

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 import typer.main
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from app.shared import exit_codes, streams
 from app.shared.options import load_extensions
@@ -38,7 +38,29 @@ COMMANDS = {
     "data": "app.train.data:app",
     "train": "app.train.train:app",
 }
-LABORATORY = {"eval", "ablate", "bench", "data", "train"}  # measures, and makes weights; the others use them
+# What the list of commands says, which needs none of their packages.
+PANELS = {
+    "Use": {
+        "ask": "Answer a question about a database.",
+        "chat": "Ask one question after another; a follow-up may refer to earlier ones.",
+        "ui": "Chat with a database in the browser. Nothing leaves this machine.",
+        "sql": "Run a SQL query, read-only.",
+        "schema": "Show the tables, or the columns of one, within what may be seen.",
+        "serve": "Serve the model over HTTP as OpenAI's chat completions; with --db also questions about it.",
+        "mcp": "Offer the database to other programs' agents (Model Context Protocol).",
+        "logs": "Show who asked what, which SQL ran, and how it ended.",
+        "learn": "Add the liked question-SQL pairs of the web chat to a folder's examples.",
+        "models": "The models that can be used.",
+        "doctor": "Show what is installed here and what will be used.",
+    },
+    "Laboratory": {
+        "eval": "Measure accuracy.",
+        "ablate": "Measure what each part of the agent is worth.",
+        "bench": "Compare decoding methods: same target, same prompts, one run.",
+        "data": "Build training data for the model.",
+        "train": "Train the model for the agent's steps.",
+    },
+}
 GROUPS = {
     "eval": {
         "conversation": "app.measure.evaluate_others:conversation",
@@ -75,9 +97,7 @@ def _command(name: str) -> Any:
         parent.add_typer(found, name=name)
     else:
         parent.command(name)(found)
-    command: Any = typer.main.get_group(parent).commands[name]
-    command.rich_help_panel = "Laboratory" if name in LABORATORY else "Use"
-    return command
+    return typer.main.get_group(parent).commands[name]
 
 
 class _Commands(Mapping[str, Any]):
@@ -97,6 +117,14 @@ class _Group(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands: Any = _Commands()
+
+    def format_help(self, *arguments: Any) -> None:
+        self.commands = {
+            name: TyperCommand(name, help=told, rich_help_panel=panel)
+            for panel, commands in PANELS.items()
+            for name, told in commands.items()
+        }
+        super().format_help(*arguments)
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
         """Run a command. Whatever it does not expect ends in one line, too."""

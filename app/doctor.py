@@ -18,7 +18,15 @@ import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.options import extensions
+from decoding.checkpoints.adapter import read_adapter
+from decoding.checkpoints.cache_folder import cache_root
+from decoding.checkpoints.catalog import SHIPPED_ADAPTER, show_model
+from decoding.checkpoints.catalog import list_models as listed
+from decoding.checkpoints.catalog import pull as pulled
+from decoding.checkpoints.identity import target_identity
 from decoding.errors import DISTRIBUTION, MissingPackage, pip_install
+from kernels.available import has_gpu, has_gpu_driver, runs_cpu_kernels
+from kernels.cpu.processor import variant
 
 app = typer.Typer(help="The models that can be used.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="'embedded', a folder, a .gguf file or a hub id.")]
@@ -27,8 +35,6 @@ Name = Annotated[str, typer.Argument(help="'embedded', a folder, a .gguf file or
 @app.command("list")
 def list_models(as_json: options.Json = False) -> None:
     """List the embedded model and the models in the caches."""
-    from decoding.checkpoints.catalog import list_models as listed
-
     entries = listed()
     if as_json:
         output.print_json([asdict(entry) for entry in entries])
@@ -42,8 +48,6 @@ def list_models(as_json: options.Json = False) -> None:
 @app.command("show")
 def show(name: Name = "embedded", as_json: options.Json = False) -> None:
     """Show a model's architecture, size and identity; fetches it first if necessary."""
-    from decoding.checkpoints.catalog import show_model
-
     with exit_codes.plain_errors():
         facts = show_model(name)
     if as_json:
@@ -55,8 +59,6 @@ def show(name: Name = "embedded", as_json: options.Json = False) -> None:
 @app.command("pull")
 def pull(name: Name = "embedded") -> None:
     """Fetch (and convert) a model into the cache."""
-    from decoding.checkpoints.catalog import pull as pulled
-
     with exit_codes.plain_errors():
         print(pulled(name).folder)
 
@@ -112,8 +114,6 @@ def _torch() -> dict[str, Any]:
 
 
 def _gpu() -> str | None:
-    from kernels.available import has_gpu, has_gpu_driver
-
     if has_gpu():
         import torch
 
@@ -125,11 +125,7 @@ def _gpu() -> str | None:
 
 def _int8_kernels() -> str:
     """Of `kernels.cpu`, or what is used instead and why."""
-    from kernels.available import runs_cpu_kernels
-
     if runs_cpu_kernels():
-        from kernels.cpu.processor import variant
-
         return str(variant())
     if platform.machine().lower() in ("aarch64", "arm64"):
         return "none: those for ARM have not been run yet; SQLAGENT_ARM_KERNELS=on takes them. Until then fp32 or bf16 by torch"
@@ -138,10 +134,8 @@ def _int8_kernels() -> str:
 
 def _decoding() -> dict[str, Any]:
     from agent.assemble import DEFAULT_DECODER
-    from decoding.checkpoints.cache_folder import cache_root
     from decoding.checkpoints.catalog import list_models
     from decoding.methods.registry import METHODS
-    from kernels.available import has_gpu
 
     device = "cuda" if has_gpu() else "cpu"
     return {
@@ -193,9 +187,6 @@ def _expected_speed() -> str:
 
 def _target() -> str:
     """The frozen name of the shipped model, because draft heads belong to one target."""
-    from decoding.checkpoints.adapter import read_adapter
-    from decoding.checkpoints.catalog import SHIPPED_ADAPTER
-    from decoding.checkpoints.identity import target_identity
     from decoding.heads.kinds import frozen_name
 
     adapter = read_adapter(SHIPPED_ADAPTER)

@@ -124,6 +124,15 @@ def test_retrain_runs_every_stage(clone: Path) -> None:
     assert done.stdout.split("\0")[:-1] == given
 
 
+def test_the_laboratory_s_tests_run_by_themselves_and_with_all(clone: Path) -> None:
+    (clone / ".venv" / "bin" / "python").unlink()
+    (clone / ".venv" / "bin" / "python").write_text(ECHO)
+    (clone / ".venv" / "bin" / "python").chmod(0o755)
+    every, lab = (make(clone, target).stdout.split("\0")[:-1] for target in ("test", "test-lab"))
+    assert lab[: len(every)] == every and len(lab) > len(every)
+    assert all((ROOT / folder).is_dir() for folder in lab[len(every) :])
+
+
 def test_help_names_both_commands(clone: Path) -> None:
     done = make(clone)
     assert "make ask" in done.stdout

@@ -21,8 +21,15 @@ from eval.accuracy.predict import AgentPredict, Watching, answered
 from eval.accuracy.record import RecordLog, known_fields
 from eval.accuracy.run import AccuracyBar, Scorer, fingerprint
 from eval.accuracy.summary import auroc, paired_difference, trust
-from eval.datasets.official import DatasetError, Example, database_file
-from eval.datasets.sources import HELD_OUT_DATABASES, WITHOUT_ROWS, spider_questions, syn_questions
+from eval.datasets.official import (
+    HELD_OUT_DATABASES,
+    WITHOUT_ROWS,
+    DatasetError,
+    Example,
+    database_file,
+    spider_questions,
+    syn_questions,
+)
 from eval.scoring.spider_rules import SPIDER
 from tools.result import Limits
 from training.fit_confidence import held_out, logistic, newton, threshold

@@ -11,7 +11,7 @@ from training.config import TrainConfig, TrainingError
 from training.packs.groups import Group, stop_token, tokenise
 from training.packs.packing import P, Pack, pack
 from training.run.base import Base, evaluate, pack_loss, total_weight
-from training.run.forward import TrainModel
+from training.run.gpu_model import TrainModel
 
 
 @dataclass(frozen=True, slots=True)

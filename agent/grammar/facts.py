@@ -15,8 +15,7 @@ from string import ascii_lowercase, digits
 from agent.grammar.words import WordSet, lowered
 from tools.linking.question_context import NUMBER, QuestionContext
 from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem
-from tools.repair.constraints import QuestionConstraints, values_required
-from tools.repair.rules import applied, rules_of
+from tools.repair.rules import QuestionConstraints, applied, rules_of, values_required
 from tools.schema import Column, ColumnRef, Schema
 from tools.sql.join_graph import Joinable, joinable
 from tools.sql.scope import is_number, type_kind

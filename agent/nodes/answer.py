@@ -6,7 +6,19 @@ from typing import Any, Literal
 
 from langgraph.types import Command
 
-from agent.candidates import Tools, begin, check_sql, may_try_again, preview_of, recorded, since, values_of
+from agent.candidates import (
+    Tools,
+    asked,
+    begin,
+    check_sql,
+    may_try_again,
+    preview_of,
+    recorded,
+    repeats_a_turn,
+    since,
+    turn_of,
+    values_of,
+)
 from agent.context import AgentContext
 from agent.nodes.link import without_unmeant
 from agent.observe.audit import run_sql
@@ -15,7 +27,6 @@ from agent.outcomes import same_sql, translated
 from agent.presentation.present import plainly, present
 from agent.presentation.sentence import sentence
 from agent.presentation.shown import Shown
-from agent.readings import asked, repeats_a_turn, turn_of
 from agent.state import Attempt, State
 from tools.result import QueryError, Result
 

@@ -32,14 +32,24 @@ from sqlglot import exp
 
 from agent.ask_model import Reply, ask_model, call_of, messages_of
 from agent.calibration import Calibration, Vector, Verifier, summary
-from agent.candidates import Tools, begin, candidates_of, preview_of, recorded, since, slots, written
+from agent.candidates import (
+    Tools,
+    asked,
+    begin,
+    candidates_of,
+    coverage,
+    history,
+    preview_of,
+    recorded,
+    since,
+    slots,
+    written,
+)
 from agent.context import OTHER_PLANS, AgentContext
 from agent.observe.step_record import Step, tool_step
 from agent.outcomes import Candidate, drawn_plans, fingerprint, translated
 from agent.prompts.slots import Slots
-from agent.readings import asked, coverage, history
 from agent.state import Attempt, DrawnPlan, State
-from decoding.serving.chat_model import FastChatModel
 from decoding.serving.text_decoder import other_beginnings, text_states
 from tools.linking.link_schema import Link, mentions
 from tools.linking.match_values import ValueMatch
@@ -119,7 +129,8 @@ def _links(state: State) -> list[Link]:
 def query_summaries(states: Sequence[State], toolbox: AgentContext, tap: int) -> list[Vector]:
     """The summary of the plan and the SQL that the model wrote, for each of some readings of one question: one forward for all
     of them, which reads them behind the prompt of the plan."""
-    model = cast("FastChatModel", toolbox.model)
+    model = toolbox.local
+    assert model, "only the states of a model here are known"
     untried = [slots(State(**{**state, "attempts": []}), toolbox) for state in states]
     prompt = model.prompt(messages_of(toolbox, "plan", untried[0]))
     after_plans = [model.prompt(messages_of(toolbox, "generate", each)) for each in untried]
@@ -192,7 +203,7 @@ def is_doubtful(toolbox: AgentContext, slots: Slots, reply: Reply) -> bool:
     """
     options = toolbox.options
     may = options.orders > 1 and len(slots.schema.tables) <= MOST_TABLES
-    return may and isinstance(toolbox.model, FastChatModel) and min(reply.log_probs[0], default=0.0) < LEAST
+    return may and toolbox.local is not None and min(reply.log_probs[0], default=0.0) < LEAST
 
 
 def rewritten(toolbox: AgentContext, slots: Slots) -> Reply:
@@ -214,8 +225,8 @@ def other_plans(state: State, toolbox: AgentContext) -> tuple[list[DrawnPlan], l
 
 def _left(state: State, toolbox: AgentContext) -> list[Reply]:
     """The model's own plan behind one order of the schema, and those that leave it; nothing without a grammar."""
-    model, prompt = toolbox.model, slots(State(**{**state, "plan": ""}), toolbox)
-    if not isinstance(model, FastChatModel):
+    model, prompt = toolbox.local, slots(State(**{**state, "plan": ""}), toolbox)
+    if not model:
         return []
     call = call_of(toolbox, "plan", prompt, attempt=0, temperature=None, bound=True, orders=1)
     if call.options["constraint"] is None:
@@ -297,7 +308,7 @@ def _is_doubtful(judgement: Judgement, toolbox: AgentContext) -> bool:
     if toolbox.watch:
         return confidence is None or confidence < toolbox.watch.below
     low = confidence is not None and verifier is not None and confidence < verifier.look_below
-    return toolbox.options.second_look and (low or judgement["probably_wrong"])
+    return toolbox.options.rerank and (low or judgement["probably_wrong"])
 
 
 def _compared(readings: Sequence[RankedReading], toolbox: AgentContext) -> tuple[list[RankedReading], list[Step]]:

@@ -7,12 +7,11 @@ from typing import Any, Literal
 from langgraph.types import Command
 from sqlglot import exp
 
-from agent.candidates import Tools, begin, recorded, since, values_of
+from agent.candidates import Tools, asked, begin, recorded, since, values_of
 from agent.context import AgentContext
 from agent.observe.events import Unclear
 from agent.observe.step_record import tool_step
 from agent.presentation.sentence import asked_back, meanings_in_words
-from agent.readings import asked
 from agent.small_talk import nothing_about
 from agent.state import State
 from tools.linking.link_schema import Link, link

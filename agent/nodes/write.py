@@ -7,14 +7,25 @@ from typing import Any, Literal
 from langgraph.types import Command
 
 from agent.ask_model import Reply, ask_model
-from agent.candidates import Tools, begin, check_sql, may_try_again, recorded, since, slots, values_of, written
+from agent.candidates import (
+    Tools,
+    asked,
+    begin,
+    check_sql,
+    choose_reading,
+    may_try_again,
+    recorded,
+    since,
+    slots,
+    values_of,
+    written,
+)
 from agent.context import AgentContext
 from agent.nodes.assess import is_doubtful, rewritten
 from agent.observe.events import Wrote
 from agent.observe.step_record import tool_step
 from agent.outcomes import same_sql, translated
 from agent.presentation.sentence import REPEATED
-from agent.readings import asked, choose_reading
 from agent.state import Attempt, DrawnPlan, State
 from tools.result import QueryError
 

@@ -7,15 +7,34 @@ Totals of step records: what fast decoding saved over several steps.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
-from langchain_core.messages import AIMessage
+from typing import Any, Literal, Protocol
 
 from decoding.engine.rounds import Round, measure
-from decoding.serving.chat_model import rounds_of
 
 PlainSource = Literal["measured", "estimated", "same"]
 PlainTime = Callable[[Sequence[Round], int], float]  # (rounds, prompt tokens) -> plain decoding's milliseconds
+
+
+class Written(Protocol):
+    """A text that a model wrote: a `decoding.serving.text_decoder.Completion`, or what an endpoint tells of one."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def rounds(self) -> tuple[Round, ...]: ...
+
+    @property
+    def log_probs(self) -> tuple[float, ...]: ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def cached_tokens(self) -> int: ...
+
+    @property
+    def new_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +68,19 @@ def tool_step(name: str, wall_ms: float, detail: str = "") -> Step:
 
 
 def model_step(
-    name: str, messages: Sequence[AIMessage], wall_ms: float, plain_time: PlainTime | None, measured: bool = False
+    name: str,
+    written: Sequence[Written],
+    decoder: str | None,
+    wall_ms: float,
+    plain_time: PlainTime | None,
+    measured: bool = False,
 ) -> Step:
-    """The record of one model call, which gave one message or several that were decoded together."""
-    per_message = [rounds_of(message) for message in messages]
-    rounds = [r for each in per_message for r in each]
+    """The record of one model call, which gave one text or several that were decoded together."""
+    per_text = [each.rounds for each in written]
+    rounds = [r for each in per_text for r in each]
     metrics = measure(rounds)
-    usage = [message.usage_metadata for message in messages if message.usage_metadata]
-    prompt_tokens = usage[0]["input_tokens"] if usage else 0
-    decoder = messages[0].response_metadata.get("decoder")
-    plain_ms, source = _plain(decoder, per_message, wall_ms, prompt_tokens, plain_time, measured)
+    prompt_tokens = written[0].prompt_tokens
+    plain_ms, source = _plain(decoder, per_text, wall_ms, prompt_tokens, plain_time, measured)
     return Step(
         name=name,
         wall_ms=wall_ms,
@@ -66,8 +88,8 @@ def model_step(
         plain_ms_source=source,
         decoder=decoder,
         prompt_tokens=prompt_tokens,
-        cached_tokens=usage[0].get("input_token_details", {}).get("cache_read", 0) if usage else 0,
-        new_tokens=sum(each["output_tokens"] for each in usage),
+        cached_tokens=written[0].cached_tokens,
+        new_tokens=sum(each.new_tokens for each in written),
         target_forwards=metrics.target_forwards,
         plain_forwards=metrics.plain_forwards,
         tokens_per_forward=metrics.tokens_per_forward if rounds else None,
@@ -77,7 +99,7 @@ def model_step(
 
 def _plain(
     decoder: str | None,
-    per_message: Sequence[Sequence[Round]],
+    per_text: Sequence[Sequence[Round]],
     wall_ms: float,
     prompt_tokens: int,
     plain_time: PlainTime | None,
@@ -85,11 +107,11 @@ def _plain(
 ) -> tuple[float | None, PlainSource | None]:
     if decoder == "plain":
         return wall_ms, "same"
-    if plain_time is None or not any(per_message):
+    if plain_time is None or not any(per_text):
         return None, None
-    decoding_ms = measure([r for rounds in per_message for r in rounds]).wall_ms
+    decoding_ms = measure([r for rounds in per_text for r in rounds]).wall_ms
     around_ms = wall_ms - decoding_ms  # tokenising and the like: the same under every decoder
-    longest = max(plain_time(rounds, prompt_tokens) for rounds in per_message if rounds)
+    longest = max(plain_time(rounds, prompt_tokens) for rounds in per_text if rounds)
     return longest + max(around_ms, 0.0), "measured" if measured else "estimated"
 
 

@@ -8,8 +8,20 @@ from typing import Any
 
 from sqlglot import exp
 
-from agent.presentation.headings import count_of, headings, label_heading
-from agent.presentation.labels import Fuller, Labels, Named, Run, fuller, label_columns, named_by, names_of, sort_key
+from agent.presentation.headings import (
+    Fuller,
+    Labels,
+    Named,
+    Run,
+    count_of,
+    fuller,
+    headings,
+    label_columns,
+    label_heading,
+    named_by,
+    names_of,
+    sort_key,
+)
 from agent.presentation.sentence import plural, words
 from agent.presentation.shown import MOST_TIED, Shown, ShownColumn, Sorting, kind_of_cells
 from tools.result import QueryError, Result

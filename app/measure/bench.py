@@ -11,15 +11,25 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import torch
 import typer
 
+from agent.assemble import load_model
 from app.measure.evaluate import FirstTurn
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
+from decoding.methods.registry import load_method, method_options
+from decoding.serving.text_decoder import SamplingParams
+from eval.datasets.official import read_text_prompts
+from eval.datasets.selection import load_dataset
+from eval.speed.cost import measure_cost, write
+from eval.speed.gpu_kernels import chosen_models, require_gpu, run
+from eval.speed.replay import DEFAULT_METHODS, PLAIN, MethodSpec, Study, extra_parameters, run_methods
+from eval.speed.replay_table import markdown, to_dict
+from eval.speed.side_by_side.run import benchmark
 
 if TYPE_CHECKING:
     from eval.datasets.official import Example
-    from eval.speed.replay import MethodSpec
 
 
 app = typer.Typer()
@@ -74,11 +84,6 @@ def bench(
         return
     if out is None or (data is None) == (not prompts):
         raise typer.BadParameter("the comparison needs --out, and --data or --prompts", ctx)
-    from decoding.serving.text_decoder import SamplingParams
-    from eval.datasets.official import read_text_prompts
-    from eval.datasets.selection import load_dataset
-    from eval.speed.side_by_side.run import benchmark
-
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
         methods = method_specs(method or (), decoding)
         settings = SamplingParams("plain", {}, decoding.temperature, seed, max_new_tokens)
@@ -137,8 +142,6 @@ def trajectory(
 
     The default decoder is jacobi_forcing.
     """
-    from dataclasses import replace
-
     if out and out.suffix not in (".svg", ".html"):
         raise typer.BadParameter(f"{out.name} ends neither in .svg nor in .html", param_hint="--out")
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
@@ -147,11 +150,10 @@ def trajectory(
         try:
             from agent.assemble import load_model
             from agent.conversation import Conversation
-            from eval.speed.agent_calls import recording
-            from eval.speed.trajectory import of_calls, print_trajectory, write_figure
+            from eval.speed.agent_calls import of_calls, print_trajectory, recording, write_figure
 
             loaded, recorder = recording(load_model(choice))
-            toolbox = loaded.toolbox(database, asking.agent_options(second_look=False), Query().limits())
+            toolbox = loaded.toolbox(database, asking.agent_options(rerank=False), Query().limits())
             toolbox.estimate_plain = None
             answer = Conversation(toolbox).ask(question).checked()
             steps = of_calls(recorder.take(answer.steps), loaded.decoder.tokenizer)
@@ -165,8 +167,6 @@ def trajectory(
 
 def _panel_size(decoder: str, given: Any) -> int:
     """Positions per panel: the decoder's block size, if it has one."""
-    from decoding.methods.registry import method_options
-
     size: int = given.get("block_size") or method_options(decoder).get("block_size") or 16
     return size
 
@@ -194,8 +194,6 @@ class Questions:
 
     def load(self) -> "list[Example]":
         """Load the questions. Raises DatasetError."""
-        from eval.datasets.selection import load_dataset
-
         return load_dataset(self.dataset, self.data, limit=self.limit, sample=self.sample)
 
 
@@ -227,20 +225,14 @@ def methods(
     Writes records.jsonl, summary.json and table.md to `out`; the last line on stdout is the summary as JSON. To measure
     cross-step recycling: `--dataset follow_ups --method jacobi_forcing --method jacobi_forcing:from_recall=false`.
     """
-    from dataclasses import replace
-
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
-        from decoding.methods.registry import load_method
-        from eval.speed.replay import DEFAULT_METHODS, PLAIN, Study, extra_parameters, run_methods
-        from eval.speed.replay_table import markdown, to_dict
-
         compared = method_specs(method or DEFAULT_METHODS, decoding)
         named = dict(_checkpoint(text) for text in checkpoint or [decoding.adapter])
         study = Study(
             {name: replace(decoding.choice(), adapter=adapter) for name, adapter in named.items()},
             [PLAIN, *(each for each in compared if each.name != PLAIN.name)],
             asked.dataset,
-            asking.agent_options(second_look=False),
+            asking.agent_options(rerank=False),
             tuple(step or ()),
             first_turn,
             timeout,
@@ -270,9 +262,6 @@ def method_specs(named: Sequence[str], decoding: Decoding) -> "list[MethodSpec]"
 
 def method_spec(text: str) -> "MethodSpec":
     """A method with options from "name:option=value,option=value". Raises UnknownMethod."""
-    from decoding.methods.registry import load_method
-    from eval.speed.replay import MethodSpec
-
     name, _, rest = text.partition(":")
     given = options.decoder_options([pair for pair in rest.split(",") if pair])
     load_method(name, **given)
@@ -282,8 +271,6 @@ def method_spec(text: str) -> "MethodSpec":
 def machine() -> dict[str, Any]:
     """The machine on which times depend, besides the software."""
     import platform
-
-    import torch
 
     return {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
 
@@ -308,9 +295,6 @@ def cost(
     Writes cost.json and cost.svg to `out`; the last line on stdout is everything as JSON.
     """
     with exit_codes.plain_errors():
-        from agent.assemble import load_model
-        from eval.speed.cost import measure_cost, write
-
         choice = decoding.choice()
         out.mkdir(parents=True, exist_ok=True)
         with output.stderr.status("loading the model") as status:
@@ -341,9 +325,6 @@ def kernels(
     Needs a CUDA GPU with 20 GB for the 8B model. The last line on stdout is the results as JSON.
     """
     with exit_codes.plain_errors():
-        from eval.speed.gpu_kernels import require_gpu
-        from eval.speed.gpu_targets import chosen_models, run
-
         require_gpu()
         with output.stderr.status("measuring the machine") as status:
             results = run(chosen_models(models), status.update)
@@ -351,8 +332,6 @@ def kernels(
         for part in ("kernels", "forwards"):
             _print_table(results[part])
     if out:
-        import json
-
         out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     output.print_json(results)
 

@@ -12,20 +12,25 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from agent.assemble import load_model
+from agent.context import AgentOptions
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import Asking, Decoding, fixed, spread
 from app.shared.options import load_extensions
+from eval.accuracy.ablation import KINDS
+from eval.accuracy.harness import CASES, check_gold, measure
+from eval.accuracy.predict import AgentPredict, ray_predict
+from eval.accuracy.run import evaluate as run_evaluation
 from eval.datasets.registry import DATASETS
-
-if TYPE_CHECKING:
-    from eval.accuracy.predict import AgentPredict
-
+from eval.datasets.selection import dataset_named, load_dataset
+from tools.repair.rules import RULE_NAMES
+from tools.result import Limits
 
 AnyData = Annotated[
     Path,
@@ -111,11 +116,6 @@ def evaluate(
     ] = False,
 ) -> None:
     """Measure accuracy by a data set's own rules. The last line on stdout is the summary as JSON."""
-    from eval.accuracy.harness import check_gold
-    from eval.accuracy.predict import ray_predict
-    from eval.accuracy.run import evaluate as run_evaluation
-    from eval.datasets.selection import dataset_named, load_dataset
-
     without = _rules(without_rules)
     with exit_codes.plain_errors():
         name = _full_name(dataset, questions, part)
@@ -127,7 +127,7 @@ def evaluate(
             output.print_json(asdict(check_gold(examples, found.rules, timeout_s=timeout)))
             return
         settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence, "first_turn": first_turn}
-        settings |= {"at_once": at_once, "second_look": asking.second_look is not False, "without_rules": without}
+        settings |= {"at_once": at_once, "rerank": asking.rerank is not False, "without_rules": without}
         make = partial(_predictor, decoding, asking, engine, timeout, first_turn, without)
         with _here(make, at_once) if ray is None else ray_predict(ray, ray_workers, make) as (predict, threads):
             summary = run_evaluation(
@@ -181,10 +181,6 @@ def _predictor(
     first_turn: Literal["own", "gold"],
     without_rules: tuple[str, ...],
 ) -> "AgentPredict":
-    from agent.assemble import load_model
-    from eval.accuracy.predict import AgentPredict
-    from tools.result import Limits
-
     load_extensions()  # a cluster's worker has not loaded them yet
     load, agent = partial(load_model, decoding.choice()), replace(asking.agent_options(), without_rules=without_rules)
     return AgentPredict(load, engine, agent, Limits(deadline_s=timeout), first_turn)
@@ -192,8 +188,6 @@ def _predictor(
 
 def _rules(text: str) -> tuple[str, ...]:
     """The rules in a comma-separated text. Raises BadParameter for an unknown one."""
-    from tools.repair.rules import RULE_NAMES
-
     wanted = options.names(text)
     if unknown := [name for name in wanted if name not in RULE_NAMES]:
         raise typer.BadParameter(f"--without-rules: {unknown[0]} is none of {', '.join(RULE_NAMES)}")
@@ -218,9 +212,6 @@ def linking(
 
     Without --budget, it measures the agent's own and smaller ones. The last line on stdout is the table as JSON.
     """
-    from agent.context import AgentOptions
-    from eval.accuracy.harness import CASES, measure
-
     rows = []
     with exit_codes.plain_errors(), output.stderr.status("linking") as status:
         for name, cases in CASES.items():
@@ -264,9 +255,7 @@ def ablate(
     row. Rows share the model's replies, so they have no times. The last line on stdout is the table as JSON.
     """
     kinds = _kinds(rows)
-    from agent.assemble import load_model
     from eval.accuracy.ablation import Questions, ablate, markdown, stages
-    from eval.datasets.selection import dataset_named, load_dataset
 
     with exit_codes.plain_errors():
         examples = load_dataset(dataset, data, limit=limit, sample=sample, db=db_id)
@@ -291,8 +280,6 @@ def ablate(
 
 def _kinds(text: str) -> tuple[str, ...]:
     """The kinds of rows in a comma-separated text. Raises BadParameter for an unknown one."""
-    from eval.accuracy.ablation import KINDS
-
     wanted = options.names(text)
     unknown = [name for name in wanted if name not in KINDS]
     if unknown or not wanted:

@@ -16,9 +16,21 @@ from typing import Annotated, Literal
 
 import typer
 
+from agent.assemble import load_model
+from agent.assistant import Assistant
 from app.measure.evaluate import AnyData, AnyEngine, OneDatabase, QuestionLimit, Sample
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
+from decoding.methods.registry import load_method
+from decoding.serving.text_decoder import SamplingParams
+from eval.accuracy.dialogue_files import BUNDLED, TurnRecord, authored_dialogues, in_short, read_dialogues
+from eval.accuracy.dialogues import ask_dialogues
+from eval.accuracy.own_questions import OwnVerdict, judge, read_questions, summary
+from eval.accuracy.predict import ChatPredict
+from eval.accuracy.record import read_records
+from eval.accuracy.run import evaluate
+from eval.datasets.selection import SPIDER, in_order, load_dataset
+from tools.result import Limits
 
 Chats = Annotated[
     int, typer.Option("--at-once", min=1, help="Chats that are held together and share the model's forwards.")
@@ -47,12 +59,6 @@ def conversation(
 
     In the summary, `continued` counts the answers that say that they continue an earlier question.
     """
-    from agent.assemble import load_model
-    from eval.accuracy.predict import ChatPredict
-    from eval.accuracy.run import evaluate
-    from eval.datasets.selection import SPIDER, in_order, load_dataset
-    from tools.result import Limits
-
     with exit_codes.plain_errors():
         examples = [e for e in load_dataset("spider", data, limit=limit, sample=sample, db=db_id) if e.executable]
         choice = decoding.choice()
@@ -134,11 +140,6 @@ def dialogues(
     A right answer gives the gold query's rows, by Spider's rules. In the summary, `continued_right` is the share of turns that
     were read as continuing the turn that the file names, or none if it names none.
     """
-    from agent.assemble import load_model
-    from eval.accuracy.dialogue_files import BUNDLED, TurnRecord, authored_dialogues, in_short, read_dialogues
-    from eval.accuracy.dialogues import ask_dialogues
-    from eval.accuracy.record import read_records
-
     with exit_codes.plain_errors():
         choice = decoding.choice()
         summary = ask_dialogues(
@@ -171,13 +172,9 @@ def file(
     as_json: options.Json = False,
 ) -> None:
     """Ask your own questions, each by itself, and compare the rows with those of your SQL."""
-    from eval.accuracy.own_questions import OwnVerdict, judge, read_questions, summary
-
     with exit_codes.plain_errors(as_json):
         asked = read_questions(questions)
         choice = decoding.choice()
-        from agent.assistant import Assistant
-
         with Assistant(source.open(), choice, asking.agent_options(), query.limits()) as assistant:
             found = []
             with output.stderr.status("asking") as status:
@@ -257,9 +254,6 @@ def _measured(
     max_new_tokens: int,
     seed: int,
 ) -> None:
-    from agent.assemble import load_model
-    from decoding.methods.registry import load_method
-    from decoding.serving.text_decoder import SamplingParams
     from eval.accuracy.text_tasks import read_tasks, solve_all, summary, write_summary
 
     with exit_codes.plain_errors(), exit_codes.own_heads_only():

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from decoding.engine.rounds import measure
+from decoding.engine.sampler import Sampler
+from decoding.serving.structured_output import FormError, choice_form, json_form, regex_form
+from decoding.serving.text_decoder import Completion
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from decoding.engine.constraint import Constraint
-    from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta, TokenScore
+    from decoding.serving.text_decoder import SamplingParams, TextDecoder, TextDelta, TokenScore
 
 
 DEFAULT_MAX_TOKENS = 512
@@ -163,8 +166,6 @@ class ChatRequest(BaseModel):
 
     def settings(self, defaults: "SamplingParams", decoder: "TextDecoder", seed: int) -> list["SamplingParams"]:
         """How to decode each choice; `seed` where the request has none of its own. Raises BadRequest."""
-        from decoding.engine.sampler import Sampler
-
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         first = replace(
             defaults,
@@ -183,8 +184,6 @@ class ChatRequest(BaseModel):
         return [first, *(replace(first, seed=each) for each in more)]
 
     def _form(self, decoder: "TextDecoder") -> "Constraint[Any] | None":
-        from decoding.serving.structured_output import FormError, choice_form, json_form, regex_form
-
         place = decoder.tokenizer, decoder.target.vocab_size
         asked, wanted = self.response_format, self.structured_outputs
         try:
@@ -255,8 +254,6 @@ class ChatAnswer:
         include_usage: bool,
     ) -> AsyncIterator[str]:
         """Server-sent events: the roles, the texts as they come, why they ended, and the usage where that was asked for."""
-        from decoding.serving.text_decoder import Completion
-
         for index in range(choices):
             yield self._event(index, {"role": "assistant", "content": ""})
         done: list[Completion] = []

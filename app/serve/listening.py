@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from app.shared import exit_codes
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -79,7 +81,6 @@ def listen(app: App, host: str, port: int, path: str, api_key: str | None) -> No
     """Serve until stopped, and say on stderr where. Ends with one line where the address cannot be had."""
     import uvicorn
 
-    from app.shared import exit_codes
     from ui.http.middleware import LOOPBACK
 
     config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, proxy_headers=False)

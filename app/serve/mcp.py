@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agent.assistant import Assistant
+from agent.observe.events import plain_rows
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen
 from app.serve.questions import Conversations
 from app.shared import databases, exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread_for_people
 from sqlagent import __version__
+from tools.result import QueryError
+from tools.sql.rendering import create_table
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
-    from agent.assistant import Assistant
-    from tools.result import QueryError
 
 LONGEST_BODY = 4 << 20  # bytes
 _INSTRUCTIONS = """A database that can be read and not changed. `ask` takes a question in plain words; to write the SQL
@@ -43,8 +45,6 @@ def mcp(
     """Offer the database to other programs' agents (Model Context Protocol)."""
     exit_codes.needs("mcp", "serve")
     with exit_codes.plain_errors():
-        from agent.assistant import Assistant
-
         choice = decoding.choice()
         trail = databases.trails("mcp")
         with Assistant(
@@ -73,10 +73,6 @@ def server_of(assistant: "Assistant") -> "MCPServer":
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
-
-    from agent.observe.events import plain_rows
-    from tools.result import QueryError
-    from tools.sql.rendering import create_table
 
     conversations = Conversations(assistant)
     server: MCPServer = MCPServer("sqlagent", version=__version__, instructions=_INSTRUCTIONS)

@@ -5,6 +5,7 @@ Keeps the conversations of those who ask a server, by names that nobody guesses.
 `/ask` of `sqlagent serve --db`: a question in, the answer out as JSON, or event by event as it is made.
 """
 
+import json
 import queue
 from collections.abc import AsyncIterator, Iterator
 from threading import Lock, Thread
@@ -12,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agent.conversation import records
+from agent.observe.events import Answered, Failed, exact_value, to_json
 from app.serve.chat_completions import BadRequest
+from app.serve.listening import openai_error
 from app.shared import exit_codes
+from decoding.serving.model_queue import Stopped
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -73,8 +78,6 @@ def question_route(assistant: "Assistant") -> "Route":
     from starlette.responses import JSONResponse, StreamingResponse
     from starlette.routing import Route
 
-    from app.serve.listening import openai_error
-
     conversations = Conversations(assistant)
 
     async def ask(request: "Request") -> "Response":
@@ -123,8 +126,6 @@ class _Running:
 
     def answer(self) -> dict[str, Any]:
         """The answer as `sqlagent ask --json` prints it, or an error."""
-        from agent.observe.events import Answered, Failed, exact_value
-
         found: dict[str, Any] = {"error": {"kind": "other", "message": "stopped"}}
         for event in self._all():
             if isinstance(event, Answered):
@@ -135,11 +136,7 @@ class _Running:
 
     async def lines(self) -> AsyncIterator[str]:
         """Server-sent events, one for each event of `agent.observe.events`; the first names the conversation."""
-        import json
-
         from starlette.concurrency import run_in_threadpool
-
-        from agent.observe.events import to_json
 
         events, ended = self._all(), False
         try:
@@ -156,10 +153,6 @@ class _Running:
             yield event
 
     def _run(self) -> None:
-        from agent.conversation import records
-        from agent.observe.events import Failed
-        from decoding.serving.model_queue import Stopped
-
         try:
             with self._talk.turn:
                 self._talk.toolbox.stop.clear()

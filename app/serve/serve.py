@@ -12,20 +12,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agent.assemble import load_model
+from agent.assistant import Assistant
 from app.serve.chat_completions import BadRequest, ChatAnswer, ChatRequest, read_request
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen, openai_error
 from app.serve.questions import question_route
 from app.shared import databases, exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread_for_people
 from decoding.engine.ensemble import PROMPT_ROWS
+from decoding.engine.method import UnknownMethod
 from decoding.engine.rounds import measure
+from decoding.engine.target import PromptTooLong
+from decoding.errors import UnsupportedModel
+from decoding.serving.model_queue import QueueFull
+from decoding.serving.text_decoder import Completion, SamplingParams, token_scores
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from decoding.serving.text_decoder import Completion, SamplingParams, TextDecoder, TextDelta
+    from decoding.serving.text_decoder import TextDecoder, TextDelta
 
 
 _BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -118,10 +125,6 @@ def serve(
     for package in ("mcp", "prometheus_client"):  # the first brings the web framework
         exit_codes.needs(package, "serve")
     with exit_codes.plain_errors():
-        from agent.assemble import load_model
-        from agent.assistant import Assistant
-        from decoding.serving.text_decoder import SamplingParams
-
         choice = replace(decoding.choice(), prompt_rows=prompt_rows)
         settings = SamplingParams(choice.decoder_name, choice.decoder_options, choice.temperature)
         with ExitStack() as opened:
@@ -147,7 +150,6 @@ def app_of(decoder: "TextDecoder", settings: "SamplingParams", queue: int, more:
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from decoding.serving.model_queue import QueueFull
     from ui.http.middleware import WholeBody
 
     counts = ServiceMetrics(lambda: len(decoder.queue))
@@ -193,8 +195,6 @@ async def _completion(
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse, Response, StreamingResponse
 
-    from decoding.serving.text_decoder import Completion, token_scores
-
     asked = await read_request(request, decoder.name)
     settings = await run_in_threadpool(asked.settings, defaults, decoder, secrets.randbits(31))
     prompt = await run_in_threadpool(_prompt, decoder, asked)
@@ -224,8 +224,6 @@ async def _completion(
 
 def _prompt(decoder: "TextDecoder", asked: ChatRequest) -> str:
     """Raises BadRequest."""
-    from decoding.errors import UnsupportedModel
-
     try:
         return decoder.tokenizer.chat([message.for_template() for message in asked.messages])
     except UnsupportedModel as error:
@@ -236,8 +234,6 @@ async def _counted(
     pieces: AsyncGenerator["TextDelta | Completion", None], counts: ServiceMetrics
 ) -> AsyncGenerator["TextDelta | Completion", None]:
     """The pieces, counted once all have come."""
-    from decoding.serving.text_decoder import Completion
-
     done: list[Completion] = []
     async with aclosing(pieces):
         with counts.timed() as first_came:
@@ -254,9 +250,6 @@ async def _counted(
 
 async def _first(pieces: AsyncGenerator["TextDelta | Completion", None]) -> "TextDelta | Completion":
     """The first piece. Raises BadRequest for what the request cannot have."""
-    from decoding.engine.method import UnknownMethod
-    from decoding.engine.target import PromptTooLong
-
     try:
         return await anext(pieces)
     except (PromptTooLong, UnknownMethod) as error:

@@ -12,18 +12,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agent.archive import Archive
+from agent.assemble import load_model
+from agent.prompts.knowledge import Knowledge, read_knowledge
 from app import doctor
 from app.serve.listening import AllowHost
 from app.shared import databases, exit_codes, options
 from app.shared.option_groups import DatabaseOptions, Decoding, spread_for_people
 from app.shared.options import Chats
+from decoding.checkpoints.cache_folder import cache_root
 from decoding.errors import pip_install
+from tools.processes import spill_folder
 
 if TYPE_CHECKING:
-    from agent.archive import Archive
     from ui.page.serve import Serving
     from ui.session.services import GuestRules
     from ui.session.workspace import Workspace
+
 
 Host = Annotated[
     str, typer.Option("--host", help="Address to listen on; any but the default can be reached from other machines.")
@@ -104,8 +109,6 @@ def private_and_quiet() -> None:
 def _workspace(
     source: DatabaseOptions, decoding: Decoding, rules: "GuestRules", chats: Path | None, knowledge: Path | None
 ) -> "Workspace":
-    from agent.assemble import load_model
-    from agent.prompts.knowledge import Knowledge, read_knowledge
     from ui.session.workspace import Workspace
 
     source.open().close()  # a wrong path should not wait for a model
@@ -118,10 +121,6 @@ def _workspace(
 
 def _archive(chats: Path | None, most_mb: int) -> "Archive":
     """In the file that is named, which must be usable; else in the cache, or until the program ends where that is not."""
-    from agent.archive import Archive
-    from decoding.checkpoints.cache_folder import cache_root
-    from tools.processes import spill_folder
-
     path = chats or cache_root() / "chats.sqlite"
     try:
         return Archive(path, most_mb)
@@ -160,7 +159,6 @@ def _serving(
 
 def _token(alone: bool) -> str:
     """Where this machine alone is served, the one of the last start: an open page and a bookmark go on."""
-    from decoding.checkpoints.cache_folder import cache_root
     from ui.http.entrance import kept_token
 
     return kept_token(cache_root()) if alone else token_urlsafe(24)

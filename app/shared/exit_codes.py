@@ -79,7 +79,7 @@ _CODES = {  # by name, so that commands need not import what they do not use
     "eval.datasets.official.DatasetError": USAGE,
     "eval.accuracy.record.ResumeError": USAGE,
     "eval.speed.gpu_kernels.NoGpu": USAGE,
-    "eval.speed.gpu_targets.UnknownShape": USAGE,
+    "eval.speed.gpu_kernels.UnknownShape": USAGE,
     "eval.scoring.referee_pool.WorkerError": FAILED,
     "app.train.train_all.StageError": FAILED,
 }

@@ -116,15 +116,15 @@ class Asking:
     values: options.Values = True
     hints: options.Hints = True
     repair: options.Repair = True
-    second_look: options.SecondLook = None
+    rerank: options.Rerank = None
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
 
     def agent_options(
-        self, race: bool = False, present: bool = False, deadline_s: float | None = None, second_look: bool = True
+        self, race: bool = False, present: bool = False, deadline_s: float | None = None, rerank: bool = True
     ) -> "AgentOptions":
-        """The options. present: for people, to whom results explain themselves. second_look: where the user did not say."""
+        """The options. present: for people, to whom results explain themselves. rerank: where the user did not say."""
         from agent.context import AgentOptions
         from agent.prompts.knowledge import Knowledge, read_knowledge
 
@@ -134,7 +134,7 @@ class Asking:
             seed=self.seed,
             race=race,
             present=present,
-            second_look=second_look if self.second_look is None else self.second_look,
+            rerank=rerank if self.rerank is None else self.rerank,
             deadline_s=deadline_s,
             constrain=self.constrain,
             predicted_outputs=self.predicted_outputs,

@@ -163,7 +163,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice."
 Orders = Annotated[
     int,
     typer.Option(
-        "--orders",
+        "--schema-permutations",
         min=1,
         max=16,
         help="Orders of the schema over which the model's predictions are averaged where its plan is doubtful; 1: never.",
@@ -192,10 +192,10 @@ Hints = Annotated[
 Repair = Annotated[
     bool, typer.Option("--repair/--no-repair", help="Repair SQL by rules before the model is asked again.")
 ]
-SecondLook = Annotated[
+Rerank = Annotated[
     bool | None,
     typer.Option(
-        "--second-look/--no-second-look",
+        "--rerank/--no-rerank",
         help="Where an answer is doubtful, sample other readings, and answer with one that is clearly better. "
         "Default: yes, but not where decoding is measured.",
     ),

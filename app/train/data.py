@@ -12,6 +12,16 @@ import typer
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train.run_options import stop_on_signals
+from decoding.checkpoints.resolve import resolve
+from decoding.serving.load import load_text_decoder
+from decoding.tokenizer import Tokenizer
+from training.data.build import build as build_files
+from training.data.options import Options
+from training.heads.responses import read_responses
+from training.packs.groups import TrainingDataError, group_line
+from training.packs.prompts import Inventing, prompts_to_read
+from training.packs.prompts import invent as invent_prompts
+from training.run.base import load_base
 
 app = typer.Typer(help="Build training data for the model.", no_args_is_help=True)
 
@@ -108,10 +118,6 @@ def build(
     Only the tokenizer of the model is used, to leave out answers that the agent would cut off.
     """
     with exit_codes.plain_errors():
-        from training.data.build import build as build_files
-        from training.data.options import Options
-        from training.run.base import load_base
-
         tokenizer = load_base(model).tokenizer
         chosen = Options(**asdict(parts) | {"databases": tuple(parts.databases or ())})
         manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)
@@ -155,10 +161,6 @@ def invent(
     Ctrl-C or SIGTERM ends it; the same command continues from there.
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from decoding.serving.load import load_text_decoder
-        from training.packs.prompts import Inventing
-        from training.packs.prompts import invent as invent_prompts
-
         chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter)
         decoder = load_text_decoder(model, dtype=dtype, device=device, adapter=chosen)
         how = Inventing(count, temperature, seed=seed, opening=opening)
@@ -179,12 +181,6 @@ def passages(
     `train head collect --free-text` answers them. The same responses and seed give the same file.
     """
     with exit_codes.plain_errors():
-        from decoding.checkpoints.resolve import resolve
-        from decoding.tokenizer import Tokenizer
-        from training.heads.responses import read_responses
-        from training.packs.groups import TrainingDataError, group_line
-        from training.packs.prompts import prompts_to_read
-
         answered = ((each.prompt, each.answers[0]) for each in read_responses(responses)[1])
         groups = list(prompts_to_read(Tokenizer(resolve(model)), answered, count, seed))
         text = "".join(map(group_line, groups))

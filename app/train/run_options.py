@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.prompts.compact import PROMPT_VERSION
+from agent.prompts.compact import PROMPT_VERSION, Compact
 from app.shared import options, output
+from decoding.serving.load import load_text_decoder
+from training.config import LINEAR_LAYERS, LoraConfig, TrainConfig
+from training.loop import train
+from training.objective import answers
+from training.packs.groups import read_groups
+from training.run.base import load_base
+from training.run.progress import keep_freed_memory
 
 if TYPE_CHECKING:
     from decoding.serving.text_decoder import TextDecoder
-    from training.config import TrainConfig
     from training.objective import Objectives
     from training.packs.groups import Group
     from training.run.base import Base
@@ -71,8 +77,6 @@ class Schedule:
         return self._config(stop_token=stop_token, lora=None)
 
     def _config(self, **more: Any) -> "TrainConfig":
-        from training.config import TrainConfig
-
         given = asdict(self)
         known = {field.name for field in fields(TrainConfig)} & given.keys()
         return TrainConfig(**{name: given[name] for name in known}, **more)
@@ -110,8 +114,6 @@ class Recipe(Schedule):
 
     def config(self, stop_token: str | None = None) -> "TrainConfig":
         """Raises TrainingError."""
-        from training.config import LINEAR_LAYERS, LoraConfig
-
         alpha = 2.0 * self.rank if self.alpha is None else self.alpha
         layers = LINEAR_LAYERS if self.targets == "all" else tuple(self.targets.split(","))
         lora = LoraConfig(self.rank, alpha, layers, self.dropout, self.rank_stabilised, self.b_rate)
@@ -131,11 +133,6 @@ def run(
     notes: dict[str, Any] | None = None,
 ) -> None:
     """Train, and print the outcome as JSON. Without an objective, it trains on the answers of groups of pairs."""
-    from training.loop import train
-    from training.objective import answers
-    from training.run.base import load_base
-    from training.run.progress import keep_freed_memory
-
     keep_freed_memory()
     config, base = recipe.config(stop_token), load_base(model)
     with stop_on_signals() as stopped:
@@ -162,7 +159,6 @@ def print_outcome(outcome: dict[str, Any]) -> None:
 
 def allowed_tokens(max_new_tokens: int | None) -> Callable[[str], int]:
     """A function from a step to the most tokens of its answer. None stands for what the agent allows."""
-    from agent.prompts.compact import Compact
 
     def agents(step: str) -> int:
         return Compact().max_new_tokens("plan" if step == "plan" else "generate")
@@ -236,13 +232,9 @@ class Collection:
 
     def load(self) -> "Callable[[], TextDecoder]":
         """A function that loads the model, here or in another process. Calling it may raise ModelError."""
-        from decoding.serving.load import load_text_decoder
-
         chosen: Any = self.adapter if self.adapter in ("auto", "none") else Path(self.adapter).absolute()
         return partial(load_text_decoder, self.model, dtype=self.dtype, device=self.device, adapter=chosen)
 
     def groups(self) -> "Iterator[Group]":
         """The groups of all data files. Raises TrainingDataError."""
-        from training.packs.groups import read_groups
-
         return (group for path in self.data for group in read_groups(path))

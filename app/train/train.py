@@ -9,10 +9,18 @@ from typing import Annotated
 
 import typer
 
+from agent.calibration import forget_calibration, forget_verifier
+from agent.prompts.compact import PROMPT_VERSION
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train import train_confidence, train_head, train_jacobi, train_masks
 from app.train.run_options import Recipe, StopToken, run
+from decoding.checkpoints.adapter import About, check_base, read_adapter, write_adapter
+from decoding.checkpoints.identity import target_identity
+from decoding.heads import kinds
+from training.low_rank import compressed
+from training.packs.groups import read_groups
+from training.run.base import factorised, load_base
 
 app = typer.Typer(help="Train the model for the agent's steps.", no_args_is_help=True)
 app.add_typer(train_jacobi.app, name="jacobi")
@@ -47,8 +55,6 @@ def sft(
     Ctrl-C or SIGTERM ends the run after its step, with a checkpoint from which --resume continues.
     """
     with exit_codes.plain_errors():
-        from training.packs.groups import read_groups
-
         run(recipe, model, data, held_out or [], out, lambda path, base: read_groups(path), stop_token=stop_token)
 
 
@@ -68,11 +74,6 @@ def export(
 ) -> None:
     """Write the adapter that is shipped, in int8 or with --fine partly in 4 bits, from a trained adapter or a whole model."""
     with exit_codes.plain_errors():
-        from agent.calibration import forget_calibration, forget_verifier
-        from agent.prompts.compact import PROMPT_VERSION
-        from decoding.checkpoints.adapter import About, check_base, compressed, read_adapter, write_adapter
-        from training.run.base import factorised, load_base
-
         base = load_base(model)
         if (trained / "config.json").exists():
             adapter = factorised(base, trained, rank or 32, About(base.name, base.sha256, PROMPT_VERSION))
@@ -100,11 +101,6 @@ def freeze(
 ) -> None:
     """Freeze a model with its adapter and prompts under a permanent name; draft heads are trained on frozen targets."""
     with exit_codes.plain_errors():
-        from agent.prompts.compact import PROMPT_VERSION
-        from decoding.checkpoints.identity import target_identity
-        from decoding.heads import kinds
-        from training.run.base import load_base
-
         merged = train_head.adapter_of(model, adapter)
         target = target_identity(load_base(model).sha256, merged, PROMPT_VERSION)
         kinds.freeze(name, target, listed or kinds.TARGETS)

@@ -201,7 +201,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
     "doubt": (
         Stage(
             "answers",
-            "eval held_out --no-second-look --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
+            "eval held_out --no-rerank --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
             "--out {out}/answers",
             "answers/summary.json",
         ),

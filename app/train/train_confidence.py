@@ -1,6 +1,6 @@
 """`sqlagent train confidence` fits how sure answers are; `sqlagent train verifier` what chooses among several readings.
 
-sqlagent eval held_out --no-second-look --data DIR --out RECORDS
+sqlagent eval held_out --no-rerank --data DIR --out RECORDS
 sqlagent train confidence --records RECORDS --adapter FOLDER
 sqlagent train verifier collect --data DIR --plans 10 --out POOLS          questions on the training databases
 sqlagent train verifier collect --data DIR --held-out --out MEASURED      those on the held-out databases
@@ -12,7 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
+from agent.assemble import ModelChoice, load_model
 from app.shared import exit_codes, options, output
+from decoding.checkpoints.identity import adapter_sha256
+from decoding.checkpoints.model_config import read_json
+from eval.accuracy.record import Record, read_records
+from eval.datasets.official import DatasetError
+from eval.datasets.selection import load_dataset
+from training.fit_confidence import fit
 
 app = typer.Typer()  # of the verifier
 
@@ -30,17 +37,12 @@ AdapterFolder = Annotated[
 def confidence(records: Records, adapter: AdapterFolder) -> None:
     """Fit the confidence of answers. The last line on stdout has the figures, cross-validated by database, as JSON."""
     with exit_codes.plain_errors():
-        from decoding.checkpoints.model_config import read_json
-        from eval.accuracy.record import Record, read_records
-        from eval.datasets.official import DatasetError
-        from training.fit_confidence import fit
-
         settings = read_json(records / "settings.json")
         dataset = str(settings["dataset"])
         if not dataset.startswith("held_out"):
             raise DatasetError(f"{records} was measured on {dataset}; confidence is fitted on held_out alone")
-        if settings.get("second_look"):
-            raise DatasetError(f"{records} has second looks; confidence is fitted on first answers (--no-second-look)")
+        if settings.get("rerank"):
+            raise DatasetError(f"{records} has second looks; confidence is fitted on first answers (--no-rerank)")
         about = {"dataset": dataset, "engine": settings["engine"], "questions": settings["questions"]}
         about["adapter"] = Path(settings["adapter"]).name  # a folder means nothing on other machines
         fitted = fit(read_records(records / "records.jsonl", Record), about)
@@ -78,9 +80,6 @@ def verifier(
     if not pools or adapter is None:
         raise typer.BadParameter("a verifier needs --pools and --adapter; `collect` makes the pools", ctx)
     with exit_codes.plain_errors():
-        from decoding.checkpoints.model_config import read_json
-        from eval.accuracy.record import read_records
-        from eval.datasets.official import DatasetError
         from training.fit_verifier import Pool, calibrated, figures, fit
 
         settings = [read_json(folder / "settings.json") for folder in (*pools, *filter(None, [held_out]))]
@@ -138,9 +137,6 @@ def collect(
     The last line on stdout has their number as JSON.
     """
     with exit_codes.plain_errors():
-        from agent.assemble import ModelChoice, load_model
-        from decoding.checkpoints.identity import adapter_sha256
-        from eval.datasets.selection import load_dataset
         from training.fit_verifier import collect, training_examples
 
         examples = load_dataset("held_out", data) if held_out else training_examples(data, per_database, seed)

@@ -16,6 +16,20 @@ from agent.prompts.compact import PROMPT_VERSION
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train.run_options import Collection, Schedule, plain_values, print_outcome, stop_on_signals
+from decoding.checkpoints.cache_folder import on_stderr
+from decoding.checkpoints.catalog import chosen_adapter
+from decoding.checkpoints.identity import target_identity
+from decoding.checkpoints.resolve import resolve
+from decoding.heads.head import load_head, save_head
+from decoding.heads.published import read_published
+from decoding.serving.load import load_text_decoder
+from training.heads.features import Features, load_objective
+from training.heads.responses import FILE, Collecting, read_responses
+from training.heads.responses import collect as collect_responses
+from training.heads.training import export_head, make_features, train_head
+from training.packs.collect import RecordLog
+from training.run.base import load_base
+from training.run.progress import keep_freed_memory
 
 app = typer.Typer()
 
@@ -51,13 +65,6 @@ def head(
             "training needs --method, --data and --out; `collect` and `features` make the data", ctx
         )
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from decoding.heads.head import load_head
-        from training.heads.features import Features
-        from training.heads.objective import load_objective
-        from training.heads.training import train_head
-        from training.run.base import load_base
-        from training.run.progress import keep_freed_memory
-
         keep_freed_memory()
         objective = load_objective(method, **options.decoder_options(option))
         merged = adapter_of(model, adapter)
@@ -96,12 +103,6 @@ def collect(
     Ctrl-C or SIGTERM ends it after a batch; the same command continues from there.
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from decoding.checkpoints.identity import target_identity
-        from training.heads.responses import FILE, Collecting
-        from training.heads.responses import collect as collect_responses
-        from training.packs.collect import RecordLog
-        from training.run.base import load_base
-
         how, running = Collecting(samples=samples, temperature=temperature, decoder=decoder, **of.share()), of.load()()
         target = target_identity(load_base(of.model).sha256, running.adapter, PROMPT_VERSION)
         origin = of.origin() | {"samples": samples, "temperature": temperature}
@@ -128,9 +129,6 @@ def features(
 ) -> None:
     """Compute the frozen target's hidden states for its responses, once for all heads, in bf16 (2 bytes per number)."""
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from training.heads.training import make_features
-        from training.run.base import load_base
-
         wanted = tuple(map(int, taps.split(","))) if taps else None
         finished = make_features(
             load_base(model),
@@ -161,10 +159,6 @@ def export(
 ) -> None:
     """Write a head in int4, and measure how many tokens per forward that costs."""
     with exit_codes.plain_errors():
-        from decoding.serving.load import load_text_decoder
-        from training.heads.responses import read_responses
-        from training.heads.training import export_head
-
         chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter)
         decoder = load_text_decoder(model, dtype="fp32", device=device, adapter=chosen)
         _, responses = read_responses(data)
@@ -181,11 +175,6 @@ def import_published(
 ) -> None:
     """Read a published head (Medusa, EAGLE-3, DFlash, JetSpec, Domino, Falcon) for its target and write it as ours."""
     with exit_codes.plain_errors():
-        from decoding.checkpoints.identity import target_identity
-        from decoding.heads.head import save_head
-        from decoding.heads.published import read_published
-        from training.run.base import load_base
-
         base = load_base(model)
         found = read_published(published, base.config)
         size = save_head(found, out, target_identity(base.sha256, None), storage)  # type: ignore[arg-type]
@@ -194,9 +183,5 @@ def import_published(
 
 def adapter_of(model: str, adapter: str) -> Any:
     """The adapter that `--adapter` names for a model. Raises AdapterMismatch, ModelUnavailable."""
-    from decoding.checkpoints.cache_folder import on_stderr
-    from decoding.checkpoints.catalog import chosen_adapter
-    from decoding.checkpoints.resolve import resolve
-
     wanted: Any = adapter if adapter in ("auto", "none") else Path(adapter)
     return chosen_adapter(model, resolve(model, on_stderr), wanted)

@@ -11,16 +11,20 @@ Without a collection, if decoding is expensive: sqlagent train jacobi --data GRO
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train.run_options import Collection, Recipe, StopToken, run, stop_on_signals
-
-if TYPE_CHECKING:
-    from training.jacobi.states import JacobiConfig
+from training.jacobi.states import JacobiConfig, jacobi_objective
+from training.jacobi.trajectory import Collecting, Trajectories, TrajectoryLog, read_trajectories
+from training.jacobi.trajectory import collect as collect_trajectories
+from training.packs.collect import gather
+from training.packs.groups import read_groups
+from training.packs.prompts import ray_decoded
+from training.run.base import load_base
 
 app = typer.Typer()
 
@@ -82,8 +86,6 @@ class Jacobi:
 
     def config(self) -> "JacobiConfig":
         """Raises TrainingError."""
-        from training.jacobi.states import JacobiConfig
-
         return JacobiConfig(**asdict(self))
 
 
@@ -114,10 +116,6 @@ def jacobi(
     if not data or out is None:
         raise typer.BadParameter("training needs --data and --out; `collect` makes the data", ctx)
     with exit_codes.plain_errors():
-        from training.jacobi.objective import jacobi_objective
-        from training.jacobi.trajectory import read_trajectories
-        from training.packs.groups import read_groups
-
         run(
             recipe,
             model,
@@ -150,12 +148,6 @@ def collect(
     Ctrl-C or SIGTERM ends it after a batch; the same command continues from there.
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from training.jacobi.trajectory import Collecting, Trajectories, TrajectoryLog
-        from training.jacobi.trajectory import collect as collect_trajectories
-        from training.packs.collect import gather
-        from training.packs.prompts import ray_decoded
-        from training.run.base import load_base
-
         states: dict[str, Any] = {"block_size": block_size, "only_right": only_right, "first_guess": first_guess}
         how, base = Collecting(**states, **of.share()), load_base(of.model)
         log = TrajectoryLog(of.out, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})

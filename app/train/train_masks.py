@@ -22,12 +22,22 @@ from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train.run_options import Schedule, StopToken, plain_values, print_outcome, stop_on_signals
 from app.train.train_head import Responses, adapter_of
+from decoding.checkpoints.mask_adapter import read_mask_adapter, write_mask_adapter
+from decoding.methods.mask_guesses import masks_of
+from training.config import TrainingError
+from training.heads.mask_model import MaskConfig, MaskLesson, frequent_tokens
+from training.heads.responses import read_responses
+from training.loop import train
+from training.packs.bigrams import fitted, foreseen
+from training.packs.groups import read_groups, tokenise
+from training.packs.groups import stop_token as stop_token_of
+from training.run.base import load_base
+from training.run.progress import keep_freed_memory
 
 if TYPE_CHECKING:
     from decoding.checkpoints.adapter import Adapter
     from decoding.checkpoints.identity import TargetIdentity
     from decoding.checkpoints.mask_adapter import MaskAdapter
-    from training.heads.mask_lesson import MaskConfig, MaskLesson
     from training.heads.responses import Response
     from training.packs.groups import TokenPair
     from training.run.base import Base
@@ -56,8 +66,6 @@ class Masks:
     ahead_rank: Annotated[int, typer.Option("--ahead-rank", min=1, help="Rank of the heads that do.")] = 128
 
     def config(self) -> "MaskConfig":
-        from training.heads.mask_lesson import MaskConfig
-
         return MaskConfig(**asdict(self))
 
 
@@ -98,12 +106,6 @@ def masks(
 ) -> None:
     """Train a mask adapter on the target's own answers. Options, signals and output are those of `train sft`."""
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from decoding.checkpoints.mask_adapter import read_mask_adapter, write_mask_adapter
-        from training.heads.responses import read_responses
-        from training.loop import train
-        from training.run.base import load_base
-        from training.run.progress import keep_freed_memory
-
         keep_freed_memory()
         base = load_base(model)
         target, listed = read_responses(data)
@@ -148,10 +150,6 @@ def beginnings(
 ) -> None:
     """Fit what the target's answers begin with. The last line on stdout has the share of right guesses by position, as JSON."""
     with exit_codes.plain_errors():
-        from decoding.checkpoints.mask_adapter import read_mask_adapter, write_mask_adapter
-        from training.config import TrainingError
-        from training.packs.bigrams import fitted, foreseen
-
         adapter = read_mask_adapter(into)
         if adapter is None or adapter.pairs is None:
             raise TrainingError(f"{into} has no masks with scores of pairs; sqlagent train masks trains them")
@@ -173,9 +171,6 @@ def beginnings(
 
 def _answered(adapter: "MaskAdapter", files: Sequence[Path]) -> "list[Response]":
     """Responses. Raises TrainingError where another target has answered."""
-    from training.config import TrainingError
-    from training.heads.responses import read_responses
-
     target, responses = read_responses(files)
     if adapter.target and (difference := adapter.target.difference(target)):
         raise TrainingError(f"the responses are of another target ({difference}): collect them with this one")
@@ -189,8 +184,6 @@ def _texts(responses: "Sequence[Response]") -> "list[tuple[tuple[int, ...], tupl
 
 def _begun(adapter: "MaskAdapter", responses: "Sequence[Response]") -> "MaskAdapter":
     """The adapter with what answers begin with, where that can be learnt."""
-    from training.packs.bigrams import fitted
-
     try:
         return adapter.with_beginnings(fitted(adapter.pairs, _texts(responses))) if adapter.pairs else adapter
     except ValueError:  # too few prompts end alike
@@ -206,10 +199,6 @@ def _lesson(
     adapter: "Adapter | None",
 ) -> "MaskLesson":
     """What the responses teach. adapter: of the target. Raises TrainingError, ModelError."""
-    from decoding.checkpoints.mask_adapter import read_mask_adapter
-    from decoding.methods.mask_guesses import masks_of
-    from training.heads.mask_lesson import MaskLesson, frequent_tokens
-
     begin = read_mask_adapter(init_masks) if init_masks else None
     (like,) = masks_of(responses[0].prompt_ids, range(0)) if responses else (0,)
     return MaskLesson(how.config(), base, adapter, target, begin, like, frequent_tokens(responses))
@@ -217,9 +206,6 @@ def _lesson(
 
 def _tokenised(base: "Base", files: Sequence[Path], stop_token: str | None) -> "list[list[TokenPair]]":
     """Groups of training pairs. Raises TrainingDataError."""
-    from training.packs.groups import read_groups, tokenise
-    from training.packs.groups import stop_token as stop_token_of
-
     if not files:
         return []
     stop = stop_token_of(base.tokenizer, stop_token)

@@ -1,29 +1,16 @@
-"""Low-rank adapters: merged into a model's weights, in few bits, and on disk.
-
-Weights in 4 bits: groups of 32 along the input share one fp16 scale, so a weight takes 4.5 bits. For shipping, not for
-arithmetic.
-
-The codes are symmetric, as in GGUF's Q4_0, but of several scales each group takes the one with the least squared error, so its
-extreme need not be represented exactly.
-
-Low-rank adapters, and how they are merged into a model's weights. `decoding.checkpoints.adapter` reads and
-writes them.
+"""Low-rank adapters: merged into a model's weights, and on disk, as folders in one of two formats.
 
 An adapter adds scale * B A to some weights W [out, in], with A [rank, in] and B [out, rank] (LoRA, arXiv 2106.09685).
 It is merged when weights are loaded, so decoding costs no more than without it.
 
-The rows of an adapter's factors in int8 and in 4 bits, and the adapter of some rank that loses least by them.
-
-Adapters on disk, as folders in one of two formats.
-
 Ours, in which adapters are shipped, has `adapter.json` and `adapter.safetensors` with, per module, int8 `a` [rank, in] and `b`
 [rank, out] (B transposed), and fp32 scales per row: `a_scale`, `b_scale` [rank]. A row of both is one component of the
 change, so the size of one component does not reduce another's precision. It takes about one byte per parameter. With `fine`
-components, only the first of them are in int8; the others take 4 bits (`int4`), as `a_int4` [rest, in / 2] and `a_int4_scale`
-[rest, in / 32], and `b_int4` likewise.
+components, only the first of them are in int8; the others take 4 bits (`low_bits`), as `a_int4` [rest, in / 2] and
+`a_int4_scale` [rest, in / 32], and `b_int4` likewise.
 
-peft's has `adapter_config.json` and `adapter_model.safetensors` in fp32. Our description of the adapter is beside them in
-`about.json`, which peft ignores.
+peft's has `adapter_config.json` and `adapter_model.safetensors` in fp32. Our description of the adapter is in `about.json`
+there, which peft ignores.
 """
 
 from __future__ import annotations
@@ -43,70 +30,12 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from decoding.checkpoints.arrays import Array, Floats, floats, read_arrays
+from decoding.checkpoints.low_bits import PARTS, restored_rows, stored_rows
 from decoding.checkpoints.model_config import read_json
 from decoding.errors import ModelError, ModelUnavailable, UnsupportedModel
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-GROUP = 32
-_INT4, _SCALE = ".int4", ".scale"
-_STEPS_TO_EXTREME = (-9.0, -8.5, -8.0, -7.5, -7.0, 7.0)  # quotient of a group's extreme and its scale
-
-
-def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices [out, in] as `name.int4` uint8 [out, in / 2] and `name.scale` fp16 [out, in / 32]; all other tensors in fp16.
-
-    A matrix whose width is no multiple of 32 is one of the others.
-    """
-    out: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if tensor.dim() == 2 and tensor.shape[1] % GROUP == 0:
-            out[name + _INT4], out[name + _SCALE] = quantised(tensor)
-        else:
-            out[name] = tensor.half()
-    return out
-
-
-def unpacked(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `packed` stored, in fp32. Raises KeyError where a scale is missing."""
-    import torch
-
-    out: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if name.endswith(_INT4):
-            plain = name.removesuffix(_INT4)
-            out[plain] = torch.from_numpy(restored(tensor.numpy(), tensors[plain + _SCALE].numpy()))
-        elif not (name.endswith(_SCALE) and name.removesuffix(_SCALE) + _INT4 in tensors):
-            out[name] = tensor.float()
-    return out
-
-
-def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """4-bit codes uint8 [out, in / 2] (low nibble first) and scales fp16 [out, in / 32] of weight [out, in]."""
-    import torch
-
-    groups = weight.detach().float().reshape(len(weight), -1, GROUP)
-    extreme = groups.gather(2, groups.abs().argmax(2, keepdim=True))
-    best, least = torch.zeros_like(extreme), torch.full_like(extreme, float("inf"))
-    for steps in _STEPS_TO_EXTREME:
-        scale = (extreme / steps).half().float()
-        error = (_codes(groups, scale) * scale - groups).square().sum(2, keepdim=True)
-        best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
-    codes = (_codes(groups, best) + 8).to(torch.uint8).reshape(len(weight), -1)
-    return codes[:, 0::2] | codes[:, 1::2] << 4, best.squeeze(2).half()
-
-
-def _codes(groups: Tensor, scale: Tensor) -> Tensor:
-    return (groups / scale.where(scale != 0, 1.0)).round().clamp(-8, 7)
-
-
-def restored(codes: Array, scale: Array) -> Floats:
-    """The weight [out, in] in fp32."""
-    steps = np.stack([codes & 15, codes >> 4], 2).astype(np.float32) - 8
-    weight: Floats = (steps.reshape(*scale.shape, GROUP) * scale.astype(np.float32)[..., None]).reshape(len(codes), -1)
-    return weight
 
 
 Weight = TypeVar("Weight")  # a tensor, or an array
@@ -169,23 +98,6 @@ class Adapter:
         return floats(self.factors[module].a), floats(self.factors[module].b)
 
 
-def grown(adapter: Adapter, rank: int, seed: int) -> Adapter:
-    """The same change with components added until the rank is `rank`: A is drawn as for a new adapter, B is zero.
-
-    The scale stays, so that the old components mean what they meant.
-    """
-    import torch
-
-    chance, more, factors = torch.Generator().manual_seed(seed), rank - adapter.rank, dict[str, Factors]()
-    for module in sorted(adapter.factors):
-        a, b = adapter.factors[module].a.float(), adapter.factors[module].b.float()
-        bound = a.shape[1] ** -0.5
-        drawn = torch.empty(more, a.shape[1]).uniform_(-bound, bound, generator=chance)
-        factors[module] = Factors(torch.cat([a, drawn]), torch.cat([b, b.new_zeros(len(b), more)], 1))
-    alpha = adapter.scale * (sqrt(rank) if adapter.rank_stabilised else rank)
-    return Adapter(factors, rank, alpha, adapter.about, adapter.rank_stabilised)
-
-
 def check_base(adapter: Adapter, base_sha256: str, force: bool = False) -> None:
     """Refuse a model that the adapter was not trained on, unless forced. Raises AdapterMismatch."""
     if not force and adapter.about.base_sha256 != base_sha256:
@@ -240,103 +152,6 @@ def _merged(
 def _check_shapes(module: str, models: Sequence[int], adapters: Sequence[int]) -> None:
     if tuple(models) != tuple(adapters):
         raise AdapterMismatch(f"the adapter changes {module} of shape {list(adapters)}; the model's has {list(models)}")
-
-
-def factorise(differences: Mapping[str, Tensor], rank: int) -> dict[str, Factors]:
-    """The best approximations of rank `rank` to differences [out, in] of weights (W_trained - W), balanced: |a_i| = |b_i|.
-
-    It uses the eigenvectors of D^T D in fp64, which gives the truncated SVD of D without its cost for tall matrices.
-    """
-    return {module: _factors(difference.double(), rank) for module, difference in differences.items()}
-
-
-def _factors(difference: Tensor, rank: int) -> Factors:
-    import torch
-
-    if difference.shape[0] < difference.shape[1]:
-        transposed = _factors(difference.T, rank)
-        return Factors(transposed.b.T.contiguous(), transposed.a.T.contiguous())
-    _, vectors = torch.linalg.eigh(difference.T @ difference)  # eigenvalues ascend
-    directions = vectors[:, -rank:].flip(1)
-    images = difference @ directions  # columns: singular value times left singular vector
-    root = images.norm(dim=0).sqrt()
-    b = images / root.clamp_min(torch.finfo(root.dtype).tiny)
-    return Factors((directions * root).T.float().contiguous(), b.float().contiguous())
-
-
-PARTS = ("", "_scale", "_int4", "_int4_scale")  # of a factor's name; the last two only where rows take 4 bits
-SWEEPS = 4
-
-
-def stored_rows(rows: Tensor, fine: int | None) -> dict[str, Tensor]:
-    """Rows as they are stored, by the end of their name: the first `fine` in int8, the others in 4 bits; None: all in int8.
-
-    Raises UnsupportedModel for rows that cannot be divided into groups of 4 bits.
-    """
-    if fine is not None and rows.shape[1] % GROUP:
-        raise UnsupportedModel(f"rows of {rows.shape[1]} numbers cannot take 4 bits: keep all components in int8")
-    first = rows if fine is None else rows[:fine]
-    stored = dict(zip(PARTS[:2], _int8(first), strict=True))
-    if fine is None:
-        return stored
-    return stored | dict(zip(PARTS[2:], quantised(rows[fine:].cpu().contiguous()), strict=True))
-
-
-def restored_rows(stored: Mapping[str, Array], name: str) -> Floats:
-    """The rows of a factor in fp32."""
-    int8, scale, codes, coarse = (stored.get(name + part) for part in PARTS)
-    assert int8 is not None and scale is not None, name
-    rows: Floats = int8.astype(np.float32) * scale[:, None]
-    return rows if codes is None or coarse is None else np.concatenate([rows, restored(codes, coarse)])
-
-
-def _int8(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 rows, rounded to nearest, and their scales; a row of zeros has scale 0."""
-    import torch
-
-    rows = rows.detach().float().cpu()
-    scale = rows.abs().amax(1) / 127
-    steps = rows / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
-    return steps.round().to(torch.int8).contiguous(), scale
-
-
-def compressed(adapter: Adapter, rank: int, fine: int | None = None) -> Adapter:
-    """The adapter of `rank`, its strongest `fine` components in int8 and the others in 4 bits, that is nearest to this one.
-
-    Without `fine`, all are in int8.
-
-    Each factor is fitted in turn to what rounding made of the other, by least squares; what `write_adapter` then rounds is
-    on the grid already.
-    """
-    factors = {module: _fitted(adapter.difference(module), rank, fine) for module in adapter.factors}
-    return Adapter(factors, rank, float(rank), adapter.about)
-
-
-def _fitted(difference: Tensor, rank: int, fine: int | None) -> Factors:
-    a = _rounded(factorise({"": difference}, rank)[""].a, fine)
-    best, least = Factors(a, a.new_zeros(len(difference), rank)), float("inf")
-    for _ in range(SWEEPS):
-        b = _rounded(_solved(a.T, difference.T), fine).T
-        a = _rounded(_solved(b, difference), fine)
-        error = float((difference - b @ a).square().sum())
-        if error < least:
-            best, least = Factors(a.contiguous(), b.contiguous()), error
-    return best
-
-
-def _solved(matrix: Tensor, right: Tensor) -> Tensor:
-    """X that makes |matrix X - right| least."""
-    import torch
-
-    solution: Tensor = torch.linalg.lstsq(matrix.double(), right.double()).solution
-    return solution.float()
-
-
-def _rounded(rows: Tensor, fine: int | None) -> Tensor:
-    import torch
-
-    stored = {part: tensor.numpy() for part, tensor in stored_rows(rows, fine).items()}
-    return torch.from_numpy(restored_rows(stored, ""))
 
 
 FORMAT, FORMAT_WITH_INT4 = 1, 2

@@ -12,7 +12,7 @@ A mask may also say which tokens come after its own, by a low-rank head for each
 So a chain needs a mask only for every few tokens. Rows of text have such heads, too, for ends of a draft without a mask.
 
 A file holds the low-rank layers in int8, with a scale for each component, and all else in fp16; its metadata name the target
-that it was trained on.
+that it was trained on, and what drafts count on with it (`draft_priors`).
 """
 
 import json
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from decoding.checkpoints.bigrams import FITTED, Beginnings, TokenPairs
+from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class MaskAdapter:
     pairs: TokenPairs | None = None
     target: "TargetIdentity | None" = None  # None: unknown
     ahead: Ahead | None = None
+    priors: DraftPriors = DEFAULT_PRIORS
 
     @property
     def depths(self) -> int:
@@ -164,7 +166,7 @@ def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
             )
     target = json.dumps(asdict(adapter.target)) if adapter.target else ""
     file = folder / FILE
-    written_whole(file, save(tensors, {"format": FORMAT, "target": target}))
+    written_whole(file, save(tensors, {"format": FORMAT, "target": target, "priors": adapter.priors.text()}))
     return file.stat().st_size
 
 
@@ -185,7 +187,8 @@ def read_mask_adapter(folder: Path) -> MaskAdapter | None:
                 f"{file} has format {about.get('format')}; this version reads {FORMAT}: train it again"
             )
         heads = Ahead(*ahead) if ahead else None
-        return MaskAdapter(embeddings, down, up, pairs, _target(about.get("target", "")), heads)
+        priors = DraftPriors.read(about.get("priors", ""))
+        return MaskAdapter(embeddings, down, up, pairs, _target(about.get("target", "")), heads, priors)
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise ModelUnavailable(f"{file} is damaged ({error}); install sqlagent again, or train it anew") from error
 

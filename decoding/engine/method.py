@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
+from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.ensemble import Ensemble
@@ -85,6 +86,7 @@ class Context:
         default_factory=AcceptanceStats
     )  # of earlier texts of this kind with this method
     ahead: int = 0  # see `Target`
+    draft_priors: DraftPriors = DEFAULT_PRIORS
 
     @classmethod
     def beside(
@@ -100,20 +102,21 @@ class Context:
     ) -> Self:
         """The context of a text that this target decodes in these sequences."""
         return cls(
-            sampler,
-            target.embedding,
-            target.lm_head,
-            recall,
-            identity,
-            cursor,
-            target.mask_tokens,
-            target.mask_pairs,
-            target.runtime,
+            sampler=sampler,
+            embedding=target.embedding,
+            lm_head=target.lm_head,
+            recall=recall,
+            identity=identity,
+            cursor=cursor,
+            mask_tokens=target.mask_tokens,
+            mask_pairs=target.mask_pairs,
+            runtime=target.runtime,
             prompts=len(sequences),
             row_costs=row_costs,
             draft_caches=sequences.draft_caches,
             experience=experience,
             ahead=target.ahead,
+            draft_priors=target.draft_priors,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from decoding.checkpoints.draft_priors import DraftPriors
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Floats, Sampler
 
@@ -230,6 +231,11 @@ class Target(Protocol[Opened]):
     @property
     def ahead(self) -> int:
         """How many tokens after its own a mask or a token of the text predicts (`ForwardOutput.ahead`); mostly 0."""
+        ...
+
+    @property
+    def draft_priors(self) -> DraftPriors:
+        """What the method `adaptive` counts on before a text has taught it."""
         ...
 
     @property

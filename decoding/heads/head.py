@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from decoding.checkpoints.adapter import packed, unpacked
 from decoding.checkpoints.identity import TargetIdentity
+from decoding.checkpoints.low_bits import packed, unpacked
 from decoding.checkpoints.model_config import read_json
 from decoding.engine.method import Context, UnknownMethod
 from decoding.engine.target import Array

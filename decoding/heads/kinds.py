@@ -37,7 +37,7 @@ class HeadKind:
     """A kind of draft head. `head` and `objective` are names, "module:Class", which are imported when needed.
 
     head: the network, a `decoding.heads.head.Head`. objective: how it is trained, a
-    `training.heads.objective.HeadObjective`. small: the sizes with which tests make one for a target of two layers.
+    `training.heads.features.HeadObjective`. small: the sizes with which tests make one for a target of two layers.
     weights: the folder of the trained head that comes with it; None: `decoding/weights/heads/KIND`.
     """
 

@@ -1,23 +1,27 @@
 """Copies, mask tokens and a trained head in one tree, each guess and each mask only where it is expected to pay.
 
-Copies come from texts, with probabilities that are counted while decoding (`copied`). The target's own guesses come from mask
-tokens (`foreseen`), a head's from the states of the text so far (`head_guesses`); `pooled` makes one distribution of them.
-Mask tokens are hung where the text will probably leave the tree. How many rows a forward gets follows from what rows cost on
-this machine (`planned`), and the head drafts where what rounds commit with it, beyond those without, pays for its time.
+`Proposers` suggest tokens: copies come from texts, with probabilities that are counted while decoding; the target's own guesses
+come from mask tokens, a head's from the states of the text so far; `pooled` makes one distribution of them. `Policy` says what
+is worth verifying: masks follow where the text will probably leave the tree, how many rows a forward gets follows from what
+rows cost on this machine (`planned`), and the head drafts where what rounds commit with it, beyond those without, pays for its
+time. What they count on before they have seen anything belongs to the target's weights (`DraftPriors`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import islice
 from math import exp
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from decoding.checkpoints.draft_priors import DraftPriors
 from decoding.engine.draft import Draft
+from decoding.engine.experience import AcceptanceStats
 from decoding.engine.method import Context, Method
 from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.expected_tree import Reached, expected_tree
-from decoding.methods.likely import HEAD, pooled
+from decoding.methods.likely import pooled
 from decoding.methods.mask_guesses import LookaheadPredictions
 from decoding.methods.ngram_pool import CopiedGuesses
 from decoding.methods.planned import Plan, RoundCosts, planned
@@ -29,19 +33,10 @@ if TYPE_CHECKING:
     from decoding.methods.head_runtimes import BlockPass, HeadGuesses
 
 
-FORESEEN = (0.65, 0.55, 0.48, 0.42, 0.38, 0.34, 0.3, 0.26, 0.23, 0.2, 0.17, 0.15)
-"""Prior of what a mask is worth, in committed tokens: those that no copy had, less the price of the rows that guessed them. Of
-each position that it speaks for.
-"""
-
-BESIDE_COPIES = (0.24, 0.24, 0.22, 0.2, 0.2, 0.18, 0.16, 0.15, 0.14, 0.13, 0.12, 0.1)
-"""The same where the round that hung them had copies, which have most of what masks would say."""
+Path = tuple[int, ...]  # of tokens, from the root
 
 COPYING = 2
 """The least match before a copy that makes a round one with copies."""
-
-OF_TEXT = 0.3
-"""Prior of what the guesses of the last row of text are worth after such a round: the same way, all of them."""
 
 FORGOTTEN = 0.1
 """What a round without masks forgets of what this text taught about them, so that a few bad rounds do not end their use."""
@@ -107,123 +102,133 @@ class Adaptive(Method):
             self._take(None)
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._cursor = context.cursor
-        self._costs = RoundCosts(context, self._row_cost, self._draft_cost, has_head=self._head is not None)
-        self._copied = CopiedGuesses(
-            context.recall.sequences, self._most_copies, self._copied_tokens, context.experience, len(prompt)
+        priors, experience, self._cursor = context.draft_priors, context.experience, context.cursor
+        copied = CopiedGuesses(
+            context.recall.sequences, self._most_copies, self._copied_tokens, experience, len(prompt), priors
         )
-        self._foreseen = LookaheadPredictions(prompt, context, self._masks, self._top_k, self._followers, self._stride)
-        stride = self._foreseen.stride
-        priors = [
-            sum(worths[depth : depth + stride])
-            for worths in (FORESEEN, BESIDE_COPIES)
-            for depth in range(0, len(worths), stride)
-        ]
-        self._mask_worth = context.experience.means("masks", priors, FORGOTTEN_BY_TEXTS)
-        self._beside_copies = len(priors) // 2  # the first case of masks that such a round hung
-        self._masks_case = 0  # the first case of the masks whose guesses are counted
-        self._text_worth = context.experience.means("heads of text", (OF_TEXT,), FORGOTTEN_BY_TEXTS)
-        self._got = context.experience.means("tokens of trees: got, and expected", (2.0, 2.0))
-        self._looked_up = 0  # the text's length at which copies were looked up last
+        foreseen = LookaheadPredictions(prompt, context, self._masks, self._top_k, self._followers, self._stride)
+        self._proposers = Proposers(copied, foreseen, self._head, self._top_k, priors)
+        self._costs = RoundCosts(context, self._row_cost, self._draft_cost, has_head=self._head is not None)
+        self._policy = Policy(experience, self._costs, priors, foreseen.stride)
         self._reached = len(prompt)  # tokens before those that were forced after the last round
+        self._drafted = Drafted(len(prompt))
         if self._head:
             self._head.begin(prompt, hidden, context, self._draft_cost)
-        self._forget_draft(len(prompt))
-
-    def _forget_draft(self, length: int) -> None:
-        """There is nothing to count until the next draft, which follows `length` tokens."""
-        self._length, self._bar = length, 1.0
-        self._gains: dict[tuple[int, ...], float] = {}  # of the tree's guesses, by their paths from the root
-        self._by_masks: dict[tuple[int, ...], set[int]] = {}  # by path: what masks guessed, and hardly anyone else
-        self._own: set[tuple[int, ...]] = set()  # those of them that are in the draft, by their paths
-        self._own_rows: list[int] = []  # how many of these, by depth
-        self._is_by_text = False  # whether a row of text said them, and not masks
-        self._has_masks = False  # whether the draft has any
-        self._read_ms = 0.0  # what reading the guesses of masks took
 
     def head_pass(self, tokens: Sequence[int], room: int) -> "BlockPass | None":
-        self._look_up(tokens, room)
+        self._proposers.look_up(tokens, room)
         head = self._paying_head()
         return head.head_pass(tokens) if head else None
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        self._look_up(tokens, room)
+        self._proposers.look_up(tokens, room)
         if head := self._paying_head():
             head.draft(tokens, offered(self._top_k, self._cursor()))
-        return self._grown(tokens, room)
+        return self.propose_unseen(tokens, room)
 
     def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
-        self._look_up(tokens, room)
-        return self._grown(tokens, room)
-
-    def _look_up(self, tokens: Sequence[int], room: int) -> None:
-        """Find copies of what follows `tokens`, once for a round."""
-        if self._looked_up != len(tokens):
-            self._copied.find(tokens, room)
-            self._looked_up = len(tokens)
+        proposers, policy = self._proposers, self._policy
+        proposers.look_up(tokens, room)
+        proposers.stand(tokens)
+        prices = self._costs.prices(self._pending(len(tokens)), policy.kept_share())
+        bars = prices.bars(self._budget)
+        tree = expected_tree(proposers.continuations, prices.least(self._budget), room, self._cursor())
+        worths = policy.mask_worths(proposers.copied.agreed, len(proposers.foreseen.chain))
+        plan = planned(tree, worths, prices, bars, self._budget, self._costs.mask_steps)
+        self._drafted = proposers.drafted(plan, len(tokens))
+        return plan.draft(proposers.foreseen.chain)
 
     def _paying_head(self) -> "HeadGuesses | None":
         """The head, where its draft is expected to pay."""
-        return self._head if self._head and self._head.pays(self._copied.agreed, self._costs.rate) else None
-
-    def _grown(self, tokens: Sequence[int], room: int) -> Draft:
-        self._forget_draft(len(tokens))
-        self._foreseen.stand(tokens)
-        prices = self._costs.prices(self._pending(len(tokens)), self._kept_share())
-        bars = prices.bars(self._budget)
-        tree = expected_tree(self._continuations, prices.least(self._budget), room, self._cursor())
-        worths = [self._mask_worth[self._case + mask] for mask in range(len(self._foreseen.chain))]
-        plan = planned(tree, worths, prices, bars, self._budget, self._costs.mask_steps)
-        self._note(plan)
-        return plan.draft(self._foreseen.chain)
+        return self._head if self._head and self._head.pays(self._proposers.copied.agreed, self._costs.rate) else None
 
     def _pending(self, length: int) -> int:
         """Tokens that are fed before the draft that follows `length` tokens."""
         return 1 + length - self._reached
 
-    def _kept_share(self) -> float:
-        """The tokens that trees have brought, of those that they were expected to."""
-        low, high = KEPT
-        return min(max(self._got[0] / self._got[1], low), high)
-
     def took(self, draft_ms: float, target_ms: float) -> None:
         self._costs.took(draft_ms, target_ms)
 
     def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
+        drafted, policy, proposers = self._drafted, self._policy, self._proposers
+        copied, foreseen = proposers.copied, proposers.foreseen
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
-        reached, has_masks = self._length + len(committed), self._has_masks or self._foreseen.ahead > 0
+        reached, has_masks = drafted.length + len(committed), drafted.has_masks or foreseen.ahead > 0
         start = perf_counter()
-        is_asked = self._foreseen.observe(draft, scores, verdict, reached, self._text_pays())
+        is_asked = foreseen.observe(draft, scores, verdict, reached, policy.text_pays(copied.agreed))
         asked_ms = 1e3 * (perf_counter() - start) if is_asked else None
-        self._count(committed, len(draft), has_masks, asked_ms)
-        self._reached = reached
+        copied.count(committed)
+        tokens = policy.count(drafted, committed, has_masks)
+        has_drafted = bool(self._head and self._head.drafted)
+        pending = self._pending(drafted.length)
+        steps = self._costs.count(pending, len(draft), tokens, has_drafted, asked_ms, drafted.read_ms)
         if is_asked:
-            self._masks_case = self._case
+            policy.asked(copied.agreed)
         if self._head:
+            self._head.count(copied.agreed, tokens, steps)
             self._head.observe(draft, scores, verdict)
-        self._forget_draft(self._reached)
+        self._reached, self._drafted = reached, Drafted(reached)
 
-    def _text_pays(self) -> bool:
-        """Whether the guesses of a row of text, where no mask is new, are expected to be worth the time of asking for them."""
-        return not self._case or self._text_worth[0] >= self._costs.rate * self._costs.mask_steps
 
-    @property
-    def _case(self) -> int:
-        """The first case of masks that this round hangs."""
-        return self._beside_copies if self._copied.agreed >= COPYING else 0
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """What there is to count of a draft that follows `length` tokens; nothing, where none was made."""
 
-    def _continuations(self, nodes: Sequence[Reached]) -> Iterator[Mapping[int, float]]:
+    length: int
+    bar: float = 1.0
+    gains: Mapping[Path, float] = field(default_factory=dict)  # of the tree's guesses
+    own: Set[Path] = frozenset()  # those of them that masks guessed, and hardly anyone else
+    own_rows: Sequence[int] = ()  # how many of these, by depth
+    is_by_text: bool = False  # whether a row of text said them, and not masks
+    has_masks: bool = False
+    read_ms: float = 0.0  # what reading the guesses of masks took
+
+    def worth(self, paths: Sequence[Path], first: int, end: int) -> float:
+        """What guesses of some depths were worth: those that are on the committed paths, less the price of their rows."""
+        own = self.own_rows[first:end]
+        return sum(path in self.own for path in paths[first : first + len(own)]) - self.bar * sum(own)
+
+
+class Proposers:
+    """Who suggests the tokens of one text."""
+
+    def __init__(
+        self,
+        copied: CopiedGuesses,
+        foreseen: LookaheadPredictions,
+        head: "HeadGuesses | None",
+        top_k: int,
+        priors: DraftPriors,
+    ) -> None:
+        self.copied, self.foreseen = copied, foreseen
+        self._head, self._top_k, self._priors = head, top_k, priors
+        self._looked_up = 0  # the text's length at which copies were looked up last
+
+    def look_up(self, tokens: Sequence[int], room: int) -> None:
+        """Find copies of what follows `tokens`, once for a round."""
+        if self._looked_up != len(tokens):
+            self.copied.find(tokens, room)
+            self._looked_up = len(tokens)
+
+    def stand(self, tokens: Sequence[int]) -> None:
+        """The next draft follows `tokens`."""
+        self.foreseen.stand(tokens)
+        self._by_masks: dict[Path, set[int]] = {}  # by path: what masks guessed, and hardly anyone else
+        self._read_ms = 0.0
+
+    def continuations(self, nodes: Sequence[Reached]) -> Iterator[Mapping[int, float]]:
+        """Guesses for the token after each node of a level, with their probabilities."""
         said: Sequence[Level | None] = self._head.levels(nodes) if self._head else [None] * len(nodes)
         for node, level in zip(nodes, said, strict=True):
             if node.cursor is not None and node.cursor.run:
                 yield {}  # the constraint says what comes
                 continue
-            copies = self._copied.shares(node.path, node.cursor)
-            if copies and self._foreseen.begins:  # the prompt's end says less
+            copies = self.copied.shares(node.path, node.cursor)
+            if copies and self.foreseen.begins:  # the prompt's end says less
                 yield copies
                 continue
             start = perf_counter()
-            foreseen = self._foreseen.level(node.path)
+            foreseen = self.foreseen.level(node.path)
             if level is None and foreseen is None:
                 yield copies
                 continue
@@ -231,7 +236,7 @@ class Adaptive(Method):
             self._by_masks[node.path] = {
                 token for token, chance in masks.items() if token not in copies and head.get(token, 0.0) < OWN * chance
             }
-            guesses = pooled(copies, head, masks)
+            guesses = pooled(copies, head, masks, self._priors)
             self._read_ms += 1e3 * (perf_counter() - start)
             yield guesses
 
@@ -239,53 +244,76 @@ class Adaptive(Method):
         """A level's guesses that the constraint allows and that may be worth a row, with their probabilities."""
         if level is None:
             return {}
-        floor = max(UNHEARD, (node.floor - SLACK) / HEAD)
+        floor = max(UNHEARD, (node.floor - SLACK) / self._priors.head_weight)
         return {token: exp(score) for token, score in islice(admitted(level, node.cursor, floor), self._top_k)}
 
-    def _note(self, plan: Plan) -> None:
-        """Remember what there is to count."""
-        paths = plan.tree.paths()
-        self._has_masks = any(plan.masks)
-        self._bar, self._gains = plan.bar, dict(zip(paths, plan.tree.gains, strict=True))
-        self._own = {path for path in paths if path[-1] in self._by_masks.get(path[:-1], ())}
-        said = 0 if self._foreseen.begins else self._foreseen.ahead
-        self._is_by_text = self._foreseen.by_text
-        self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(said)]
+    def drafted(self, plan: Plan, length: int) -> Drafted:
+        """What there will be to count of a plan that follows `length` tokens."""
+        paths, foreseen = plan.tree.paths(), self.foreseen
+        own = {path for path in paths if path[-1] in self._by_masks.get(path[:-1], ())}
+        said = 0 if foreseen.begins else foreseen.ahead
+        own_rows = [sum(len(path) == depth + 1 for path in own) for depth in range(said)]
+        gains = dict(zip(paths, plan.tree.gains, strict=True))
+        return Drafted(length, plan.bar, gains, own, own_rows, foreseen.by_text, any(plan.masks), self._read_ms)
 
-    def _count(self, committed: Sequence[int], rows: int, has_masks: bool, asked_ms: float | None) -> None:
-        """Count what was right, and what the round was worth. rows: of the draft."""
+
+class Policy:
+    """What is worth verifying in one text, as earlier rounds and texts have taught. stride: positions that a mask speaks for.
+
+    Masks have cases of their own where the round that hung them had copies. agreed: the length of a copy's longest match.
+    """
+
+    def __init__(self, experience: AcceptanceStats, costs: RoundCosts, priors: DraftPriors, stride: int) -> None:
+        worths = [
+            sum(each[depth : depth + stride])
+            for each in (priors.masks, priors.masks_with_copies)
+            for depth in range(0, len(each), stride)
+        ]
+        self.got = experience.means("tokens of trees: got, and expected", (2.0, 2.0))
+        self._mask_worth = experience.means("masks", worths, FORGOTTEN_BY_TEXTS)
+        self._text_worth = experience.means("heads of text", (priors.text_row,), FORGOTTEN_BY_TEXTS)
+        self._with_copies = len(worths) // 2  # the first case of masks that a round with copies hung
+        self._asked = 0  # the first case of the masks whose guesses are counted
+        self._costs, self._stride = costs, stride
+
+    def _case(self, agreed: int) -> int:
+        """The first case of masks that this round hangs."""
+        return self._with_copies if agreed >= COPYING else 0
+
+    def mask_worths(self, agreed: int, masks: int) -> list[float]:
+        """What each mask of a chain is worth in this round."""
+        return [self._mask_worth[self._case(agreed) + mask] for mask in range(masks)]
+
+    def kept_share(self) -> float:
+        """The tokens that trees have brought, of those that they were expected to."""
+        low, high = KEPT
+        return min(max(self.got[0] / self.got[1], low), high)
+
+    def text_pays(self, agreed: int) -> bool:
+        """Whether the guesses of a row of text, where no mask is new, are expected to be worth the time of asking for them."""
+        return not self._case(agreed) or self._text_worth[0] >= self._costs.rate * self._costs.mask_steps
+
+    def asked(self, agreed: int) -> None:
+        """The guesses that are counted next are those that this round has asked for."""
+        self._asked = self._case(agreed)
+
+    def count(self, drafted: Drafted, committed: Sequence[int], has_masks: bool) -> int:
+        """Count what was right, and return how many tokens the round brought."""
         paths = [tuple(committed[: depth + 1]) for depth in range(len(committed))]
-        self._copied.count(committed)
-        if self._is_by_text:
-            self._count_text(paths)
-        else:
-            self._count_masks(paths)
+        if not drafted.is_by_text:
+            for first in range(0, len(drafted.own_rows), self._stride):
+                worth = drafted.worth(paths, first, first + self._stride)
+                self._mask_worth.saw(self._asked + first // self._stride, worth)
             self._text_worth.fade(FORGOTTEN)
+        elif self._asked:
+            self._text_worth.saw(0, drafted.worth(paths, 0, len(drafted.own_rows)))
         if not has_masks:
             self._mask_worth.fade(FORGOTTEN)
-        got = sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
-        tokens = 1 + got
-        if self._gains:
-            self._got.saw(0, got)
-            self._got.saw(1, sum(self._gains.values()))
-        has_drafted = bool(self._head and self._head.drafted)
-        steps = self._costs.count(self._pending(self._length), rows, tokens, has_drafted, asked_ms, self._read_ms)
-        if self._head:
-            self._head.count(self._copied.agreed, tokens, steps)
-
-    def _count_masks(self, paths: Sequence[tuple[int, ...]]) -> None:
-        stride = self._foreseen.stride
-        for first in range(0, len(self._own_rows), stride):
-            self._mask_worth.saw(self._masks_case + first // stride, self._worth(paths, first, first + stride))
-
-    def _count_text(self, paths: Sequence[tuple[int, ...]]) -> None:
-        if self._masks_case:
-            self._text_worth.saw(0, self._worth(paths, 0, len(self._own_rows)))
-
-    def _worth(self, paths: Sequence[tuple[int, ...]], first: int, end: int) -> float:
-        """What guesses of some depths were worth: those that are on the committed paths, less the price of their rows."""
-        own = self._own_rows[first:end]
-        return sum(path in self._own for path in paths[first : first + len(own)]) - self._bar * sum(own)
+        got = sum(drafted.gains.get(path, 1.0) > 0.0 for path in paths[:-1])
+        if drafted.gains:
+            self.got.saw(0, got)
+            self.got.saw(1, sum(drafted.gains.values()))
+        return 1 + got
 
 
 def _optional(head: "Head | str") -> "HeadGuesses | None":

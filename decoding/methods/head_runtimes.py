@@ -21,7 +21,6 @@ from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, check_target, find_head
 from decoding.heads.modules.block import DominoHead
 from decoding.methods.expected_tree import Reached
-from decoding.methods.planned import DRAFT_STEPS
 from decoding.methods.trees import Guesses, Level, levels
 
 if TYPE_CHECKING:
@@ -280,16 +279,6 @@ def _tensors(head: Head, context: Context) -> "TensorContext":
     return tensors
 
 
-WITH_HEAD = (3.5, 3.6, 4.2, 4.6, 4.4, 5.0, 5.6, 5.9, 6.4)
-WITHOUT_HEAD = (2.0, 2.9, 2.9, 3.6, 3.3, 3.6, 4.9, 5.4, 6.4)
-"""Priors of what a round commits where the head drafts and where it does not, by the length of the longest match of a copy.
-
-Without a match the first is not what was measured where texts are predicted, but closer to what it is where none are.
-"""
-
-ROUND_STEPS = 1.45
-"""Prior of what a round without the head takes, in plain steps. One with it takes its draft's time longer."""
-
 TRIED = 16
 """After so many rounds of the one way, with the head or without, the other is tried, so that both remain known."""
 
@@ -340,11 +329,11 @@ class HeadGuesses:
         check_target(self.head, context)
         self._context, self._prompt, self._depths = context, prompt, 0
         self._drafter: PathRuntime | None = None  # made, and given the states, where a round drafts with the head
-        self._with = context.experience.means("tokens with a head", WITH_HEAD)
-        self._without = context.experience.means("tokens without a head", WITHOUT_HEAD)
-        self._steps = context.experience.means(
-            "plain steps of a round", (ROUND_STEPS, ROUND_STEPS + (draft_steps or DRAFT_STEPS))
-        )
+        priors, means = context.draft_priors, context.experience.means
+        self._with = means("tokens with a head", priors.with_head)
+        self._without = means("tokens without a head", priors.without_head)
+        without = priors.round_steps
+        self._steps = means("plain steps of a round", (without, without + (draft_steps or priors.draft_steps)))
         self._learns = not draft_steps
         self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
         self._is_ready = False  # the first round has no states, and says nothing of rounds without the head

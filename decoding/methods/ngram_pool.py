@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.experience import AcceptanceStats
 
@@ -111,30 +112,25 @@ def _ends(text: str, part: str) -> Iterator[int]:
         at = text.rfind(part, 0, at + len(part) - 1)
 
 
-COPIED = (0.0, 0.6, 0.7, 0.83, 0.79, 0.87, 0.84, 0.85, 0.88, 0.9, 0.91, 0.91, 0.92, 0.93, 0.955)
-"""Prior of a copied token's being right, by the length of the match before it."""
-
-BEGINNING = (0.6, 0.7, 0.62, 0.78, 0.98, 0.98)
-"""The same where nothing is written yet, by the length of the match: 1, 2, 3 and more; of the first token and of later ones. A
-copy there is a text that was predicted as a whole.
-"""
-
-SECOND = (0.6, 0.9)
-"""Prior of a further copy's being right where those before it are wrong: later, and where nothing is written yet."""
-
-
 class CopiedGuesses:
     """Up to `most` copies that differ, of at most `length` tokens each, from one text and from `texts`. begins: the number of
     tokens before the answer.
     """
 
     def __init__(
-        self, texts: Sequence[Sequence[int]], most: int, length: int, experience: AcceptanceStats, begins: int = 0
+        self,
+        texts: Sequence[Sequence[int]],
+        most: int,
+        length: int,
+        experience: AcceptanceStats,
+        begins: int = 0,
+        priors: DraftPriors = DEFAULT_PRIORS,
     ) -> None:
         self._pool, self._most, self._length = NgramPool(0, texts), most, length
         self._begins, self._at_beginning = begins, False
-        self._right = experience.means("copies right", COPIED + BEGINNING)
-        self._second = experience.means("second copies right", SECOND)
+        self._right = experience.means("copies right", priors.copies + priors.first_copies)
+        self._second = experience.means("second copies right", priors.second_copies)
+        self._cases = len(priors.copies), len(priors.first_copies)
         self._copies: list[tuple[int, tuple[int, ...]]] = []  # with the lengths of their matches, the longest first
         self._said: dict[tuple[int, ...], tuple[int, list[int]]] = {}  # by path: the first one's case, and the tokens
 
@@ -155,9 +151,10 @@ class CopiedGuesses:
 
     def _case(self, agreed: int, depth: int) -> int:
         """Of a copied token so deep below a match of this length."""
+        cases, first_cases = self._cases
         if self._at_beginning:
-            return len(COPIED) + 2 * (min(agreed, len(BEGINNING) // 2) - 1) + (depth > 0)
-        return min(agreed + depth, len(COPIED) - 1)
+            return cases + 2 * (min(agreed, first_cases // 2) - 1) + (depth > 0)
+        return min(agreed + depth, cases - 1)
 
     def shares(self, path: tuple[int, ...], cursor: ConstraintCursor | None) -> dict[int, float]:
         """The copied tokens after a path that `cursor` allows, with their probabilities."""

@@ -25,12 +25,6 @@ STEP = 1.3
 
 _FEW = 8  # rows of a draft among which the next forward's rows for forced tokens are
 
-DRAFT_STEPS = 0.4
-"""What a head's draft takes, as long as it is neither given nor timed."""
-
-ASKING = 0.06
-"""Prior of what asking the LM head about masks takes."""
-
 LONGEST_ASKING = 0.3
 """What is counted of asking that took longer: the first time packs rows of the LM head."""
 
@@ -100,9 +94,9 @@ class RoundCosts:
         self._told = context.row_costs or default_costs(context.runtime)
         self._times, self._rate = context.experience.row_times(), context.experience.rate()
         self._costs = RowCosts.even(row_cost) if row_cost else self._told.scaled(self._times.scale)
-        self._prompts, self._draft_cost = context.prompts, draft_cost or DRAFT_STEPS
+        self._prompts, self._draft_cost = context.prompts, draft_cost or context.draft_priors.draft_steps
         self._times_rows, self._times_drafts = not row_cost, not draft_cost and (has_head or not row_cost)
-        self._asking = context.experience.means("plain steps of asking masks", (ASKING,))
+        self._asking = context.experience.means("plain steps of asking masks", (context.draft_priors.asking,))
         self._took = (0.0, 0.0)
 
     @property

@@ -2,7 +2,7 @@
 
 The first runs the command. The others run nothing of it: they load their part of each model that the first one loads, compute
 what it computes, and end with it (`decoding.targets.parallel`). Training shares out its data instead, see
-`training.run.processes`.
+`training.run.progress`.
 """
 
 import os

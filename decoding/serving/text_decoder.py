@@ -75,6 +75,15 @@ class Completion:
     finish: Finish
 
     @property
+    def new_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def log_probs(self) -> tuple[float, ...]:
+        """Of each token that no constraint forced, of a text that was made with `likelihood`; empty if they are not known."""
+        return tuple(known for r in self.rounds for known in r.log_probs or ())
+
+    @property
     def cached_tokens(self) -> int:
         """Prompt tokens taken from the prefix cache."""
         return self.prompt_tokens - prefilled_tokens(self.rounds)
@@ -164,9 +173,11 @@ class TextDecoder:
         """The whole text at once."""
         return self.samples(prompt, [settings])[0]
 
-    def samples(self, prompt: str, settings: Sequence[SamplingParams]) -> list[Completion]:
+    def samples(
+        self, prompt: str, settings: Sequence[SamplingParams], cancelled: Callable[[], bool] = never
+    ) -> list[Completion]:
         """One text per settings, decoded together."""
-        done = [piece for piece in self.stream(prompt, settings) if isinstance(piece, Completion)]
+        done = [piece for piece in self.stream(prompt, settings, cancelled) if isinstance(piece, Completion)]
         return sorted(done, key=lambda generation: generation.rounds[0].sequence if generation.rounds else 0)
 
     def _request(self, tokens: tuple[int, ...], settings: SamplingParams) -> Request:

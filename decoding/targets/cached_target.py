@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
 
+from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
 from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampler import Sampler
@@ -138,6 +139,11 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
     @property
     def ahead(self) -> int:
         return 0
+
+    @property
+    def draft_priors(self) -> DraftPriors:
+        adapter = self.model.mask_adapter
+        return adapter.priors if adapter else DEFAULT_PRIORS
 
     @property
     def max_length(self) -> int:

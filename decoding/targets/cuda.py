@@ -22,13 +22,12 @@ from decoding.targets.fast_ops import RopeTable
 from decoding.targets.llama_model import Layer, LlamaModel
 from decoding.targets.tensor_tables import TensorTable
 from kernels.gpu.compaction import Move, compact
-from kernels.gpu.launch import padded
 from kernels.gpu.low_bit import LowBit
 from kernels.gpu.low_bit_product import low_bit_product
 from kernels.gpu.norm import adapt_and_norm, add_rms_norm, gated
 from kernels.gpu.ragged import Ragged, SequenceRows
 from kernels.gpu.rope import rotate_and_store, scale_planes
-from kernels.gpu.tables import Graph, RecentGraphs
+from kernels.gpu.tables import Graph, RecentGraphs, padded
 from kernels.gpu.tree_attention import tree_attention
 
 

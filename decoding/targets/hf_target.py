@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import DraftCaches, ForwardInput, ForwardOutput
@@ -72,6 +73,10 @@ class HfTarget:
     @property
     def ahead(self) -> int:
         return 0
+
+    @property
+    def draft_priors(self) -> DraftPriors:
+        return DEFAULT_PRIORS
 
     @property
     def max_length(self) -> int:

@@ -101,7 +101,7 @@ def _numbered(piece: TextDelta | Completion, sequence: int) -> TextDelta | Compl
 KINDS = ("parts", "rules", "without")
 OFF: dict[str, Any] = {
     "max_attempts": 1, "orders": 1, "constrain": False, "values": False, "hints": False,
-    "repair": False, "without_rules": RULE_NAMES, "second_look": False,
+    "repair": False, "without_rules": RULE_NAMES, "rerank": False,
 }  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def _parts(adapter: str, default: AgentOptions, each_rule: bool) -> Iterator[Sta
         ("+ repair", {"repair": default.repair}),
         *_rule_parts(each_rule),
         ("+ refine", {"max_attempts": default.max_attempts}),
-        ("+ second look", {"second_look": default.second_look}),
+        ("+ second look", {"rerank": default.rerank}),
     ]
     for name, change in changes:
         stage = Stage(name, adapter, replace(before.options, **change), before.name)

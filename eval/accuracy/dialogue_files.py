@@ -25,8 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from eval.accuracy.record import known_fields
 from eval.accuracy.summary import mean, percentile, share, wilson_95
-from eval.datasets.authored import Part, json_lines, made_database, part_of
-from eval.datasets.official import DatasetError
+from eval.datasets.official import DatasetError, Part, json_lines, made_database, part_of
 
 BUNDLED = Path(__file__).parents[1] / "dialogues" / "record_shops.jsonl"
 EXAMPLE = "example"
@@ -81,7 +80,7 @@ def read_dialogues(file: Path) -> list[Dialogue]:
 
 
 def authored_dialogues(data: Path, part: Part) -> list[Dialogue]:
-    """The dialogues of a part of the authored data (see `eval.datasets.authored`). Raises `DatasetError`."""
+    """The dialogues of a part of the authored data (see `eval.datasets.official`). Raises `DatasetError`."""
     return [
         Dialogue(f"{name}/{number}", str(file), tuple(Turn(**turn) for turn in line["turns"]))
         for name in part_of(data, part)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.assemble import LoadedModel
+from agent.candidates import entity_of
 from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
-from agent.readings import entity_of
 from decoding.checkpoints.cache_folder import cache_root
 from eval.accuracy.dialogue_files import EXAMPLE, Dialogue, Turn, TurnRecord, fingerprint, summarise
 from eval.accuracy.predict import predicted, seeded

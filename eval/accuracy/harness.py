@@ -22,9 +22,8 @@ from agent.prompts.compact import likely
 from eval.accuracy.run import task_for
 from eval.datasets.gold_databases import open_training
 from eval.datasets.gold_sql import GoldError, normalise, place_of, plan_answer, real_tables
-from eval.datasets.official import Example, load_spider
+from eval.datasets.official import Example, load_dev, load_questions, load_spider, without_dev
 from eval.datasets.selection import load_held_out, sampled
-from eval.datasets.sources import load_dev, load_questions, without_dev
 from eval.scoring.referee_pool import WorkerPool
 from eval.scoring.rules import Rules
 from tools.databases.open_database import open_database

@@ -28,7 +28,7 @@ from agent.context import AgentContext, AgentOptions, ReadingWatch
 from agent.conversation import Answer, Conversation
 from agent.nodes.assess import RankedReading
 from decoding.engine.sampler import Sampler
-from decoding.serving.ray_workers import ray_workers
+from decoding.serving.parts import ray_workers
 from eval.accuracy.record import Predict, Prediction, Record
 from eval.datasets.official import Example
 from eval.scoring.referee import Engine

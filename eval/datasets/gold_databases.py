@@ -19,7 +19,7 @@ from uuid import uuid4
 from sqlglot import exp
 
 from eval.datasets.gold_sql import GoldError, normalise, parse, place_of, sql_text
-from eval.datasets.sources import Question
+from eval.datasets.official import Question
 from tools.databases.choices import with_choices
 from tools.databases.database import Database
 from tools.databases.open_database import open_database

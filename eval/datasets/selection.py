@@ -14,13 +14,23 @@ from pkgutil import resolve_name
 from random import Random
 from typing import Literal
 
-from eval.datasets.authored import load_authored
 from eval.datasets.follow_ups import follow_up
 from eval.datasets.gold_databases import run
 from eval.datasets.gold_sql import GoldError, normalise, sql_text
-from eval.datasets.official import DatasetError, Example, database_file, load_bird, load_spider, spider_difficulty
+from eval.datasets.official import (
+    HELD_OUT_DATABASES,
+    DatasetError,
+    Example,
+    Question,
+    database_file,
+    load_authored,
+    load_bird,
+    load_spider,
+    spider_difficulty,
+    spider_questions,
+    syn_questions,
+)
 from eval.datasets.registry import DATASETS
-from eval.datasets.sources import HELD_OUT_DATABASES, Question, spider_questions, syn_questions
 from eval.scoring.bird import BIRD as BIRD_RULES
 from eval.scoring.rules import Rules
 from eval.scoring.spider_rules import SPIDER as SPIDER_RULES
@@ -109,7 +119,7 @@ def _second(question: Question, database: Database, file: Path, chance: Random) 
 
 def _spread(made: Sequence[Example], count: int) -> list[Example]:
     """The first `count`, taking one of each kind in turn."""
-    seen, turns = Counter[str](), []
+    seen, turns = Counter[str](), list[int]()
     for example in made:
         turns.append(seen[example.difficulty])
         seen[example.difficulty] += 1

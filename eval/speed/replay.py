@@ -40,8 +40,7 @@ from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.official import Example
 from eval.datasets.selection import dataset_named
 from eval.scoring.rules import Rules
-from eval.speed.agent_calls import Call, CallRecorder, agent_calls, plain_model
-from eval.speed.trajectory import count
+from eval.speed.agent_calls import Call, CallRecorder, agent_calls, count, plain_model
 
 TOLERANCE = 0.5
 """The widest gap, in logits, that counts as a near-tie: two steps of bf16 between logits of 32 and 64."""

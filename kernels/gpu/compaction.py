@@ -8,8 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.launch import on_triton, padded
-from kernels.gpu.tables import sent
+from kernels.gpu.tables import on_triton, padded, sent
 
 _MOST_COLUMNS = 1024  # of a program
 

@@ -18,8 +18,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.gpu.launch import on_triton, padded
 from kernels.gpu.ragged import Ragged
+from kernels.gpu.tables import on_triton, padded
 
 _LARGEST = 448.0  # in e4m3
 LEAST_SCALE = 1e-30  # of a row of zeros

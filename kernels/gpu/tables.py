@@ -8,6 +8,8 @@ before it is done. A copy back waits for all that was queued before it: a round 
 Runs a function over buffers of fixed address as one CUDA graph; without CUDA it is simply called. And keeps such graphs.
 
 Moves the accepted rows of tables up to the committed ones, in place, in all planes, for all sequences of a round at once.
+
+Decides between a Triton kernel and its plain-torch reference.
 """
 
 from collections import OrderedDict
@@ -16,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -98,3 +101,13 @@ class RecentGraphs(Generic[Made]):
             self._made[sizes] = capture()
         self._made.move_to_end(sizes)
         return self._made[sizes]
+
+
+def on_triton(tensor: Tensor) -> bool:
+    """True on CUDA, and anywhere while Triton's interpreter is on (TRITON_INTERPRET=1 since before this was imported)."""
+    return tensor.is_cuda or bool(triton.knobs.runtime.interpret)
+
+
+def padded(size: int, least: int = 16) -> int:
+    """The next power of two, but at least `least`: Triton's matrix products take no smaller sizes than 16."""
+    return max(least, 1 << (size - 1).bit_length())

@@ -16,9 +16,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.gpu.launch import on_triton, padded
 from kernels.gpu.ragged import Ragged
 from kernels.gpu.rope import read_rows, scales_of
+from kernels.gpu.tables import on_triton, padded
 
 _PROGRAMS = 264  # two for each multiprocessor of an H100 or H200
 _MOST_SPLITS = 32

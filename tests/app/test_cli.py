@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from agent.assemble import LoadedModel
 from agent.context import AgentContext
 from agent.prompts.profiles import load_profile
-from app.cli import app
+from app.cli import COMMANDS, PANELS, app
 from app.shared import exit_codes
 from decoding.methods.registry import METHODS
 from tests.agent.conftest import ScriptedModel
@@ -176,4 +176,5 @@ def test_doctor_and_models_tell_what_is_there(tiny: str) -> None:
 
 def test_help_names_every_command() -> None:
     text = run("--help").stdout
-    assert all(name in text for name in ("ask", "chat", "sql", "eval", "bench", "models", "doctor"))
+    listed = [name for commands in PANELS.values() for name in commands]
+    assert listed == [*COMMANDS] and all(f" {name} " in text for name in listed)

@@ -231,7 +231,7 @@ def test_the_nodes_options_reach_it_from_the_command_line(tiny: str) -> None:
     said = run("ask", "?", "--model", tiny, "--node-option", "dates.yesterday=1", code=exit_codes.USAGE)
     assert said == "sqlagent: no node has the option dates.yesterday; there is: dates.today\n"
     options = Asking(node_option=["dates.today=2026-11-23"]).agent_options()
-    assert options == AgentOptions(present=False, second_look=True, node_options={"dates": {"today": "2026-11-23"}})
+    assert options == AgentOptions(present=False, rerank=True, node_options={"dates": {"today": "2026-11-23"}})
 
 
 # --- a benchmark -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Faults injected: each ends in one clear line, loses nothing that was said to be kept, and the next thing works.
 
 Elsewhere: crashed, hanging and memory-hungry queries in `tests/tools/databases/isolated/test_isolated_database.py`, the log in
-`tests/agent/observe/test_audit.py`, damaged GGUF files, heads, adapters and tokenizers in `tests/decoding`.
+`tests/agent/observe/test_events.py`, damaged GGUF files, heads, adapters and tokenizers in `tests/decoding`.
 """
 
 import os

@@ -86,5 +86,7 @@ def test_doctor_and_models_work_without_extras() -> None:
     done = without("doctor", "--json")
     assert done.returncode == 0, done.stderr
     assert '"medusa": "this needs the package torch"' in done.stdout
+    listed = without("--help", absent=f"{EXTRAS} starlette uvicorn mcp")
+    assert listed.returncode == 0 and "Laboratory" in listed.stdout, "a list of commands once imported what they need"
     shown = without("models", "show", "embedded", "--json")
     assert shown.returncode == 0 and BASE_SHA256 in shown.stdout, shown.stderr

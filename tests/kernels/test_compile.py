@@ -1,4 +1,7 @@
-"""The compiler must accept what the interpreter runs."""
+"""The compiler must accept what the interpreter runs.
+
+The fused gate against torch's operators.
+"""
 
 import os
 import subprocess
@@ -7,6 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from kernels.gpu.norm import gated, gated_reference
+from tests.kernels.ragged_data import DEVICE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,3 +46,8 @@ def _functions(source: str) -> list[tuple[str, str]]:
     lines = source.splitlines()
     starts = [i for i, line in enumerate(lines) if line.startswith("@triton.jit")]
     return [(lines[i + 1].removeprefix("def ").split("(")[0], source) for i in starts]
+
+
+def test_gates_come_first() -> None:
+    gate_up = torch.randn(3, 2 * 1030, device=DEVICE)
+    torch.testing.assert_close(gated(gate_up), gated_reference(gate_up), rtol=1e-5, atol=1e-6)

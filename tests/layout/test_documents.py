@@ -1,9 +1,17 @@
-"""Guards the documents: every test, file and folder that they name is there."""
+"""Guards the documents: every test, file and folder that they name is there.
+
+Tests leave nothing in the cache folder of whoever runs them.
+"""
 
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
+from platformdirs import user_cache_path
+
+from decoding.checkpoints.cache_folder import cache_root, models_folder
+from tools.processes import PREFIX
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])]
@@ -30,3 +38,16 @@ def test_every_test_that_a_document_names_is_there(document: str) -> None:
 def test_every_place_that_a_document_names_is_there(document: str) -> None:
     for place in _PLACE.findall((ROOT / document).read_text(encoding="utf-8")):
         assert list(ROOT.glob(place.rstrip("/"))), place
+
+
+def test_tests_have_a_cache_folder_of_their_own() -> None:
+    home = cache_root()
+    assert home != user_cache_path("sqlagent", appauthor=False) and home.is_relative_to(tempfile.gettempdir())
+    assert not home.name.startswith(PREFIX)  # or it would be taken for one that a killed process left
+
+
+def test_what_is_measured_stays_there_and_models_are_not_fetched_again() -> None:
+    user = user_cache_path("sqlagent", appauthor=False)
+    for name in ("costs", "values", "log.sqlite", "chats.sqlite"):
+        assert not (cache_root() / name).resolve().is_relative_to(user.resolve()), name
+    assert models_folder().is_symlink() and Path(models_folder()).is_dir()

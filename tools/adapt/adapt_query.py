@@ -2,7 +2,7 @@
 only if it is certain: the change must account for every word that carries meaning. It uses no model and runs no query.
 
 Editing the former query instead of writing a new one follows EditSQL (Zhang et al., 2019). The changes themselves are in
-`tools.adapt.adapt_filter`, `tools.adapt.adapt_order` and `tools.adapt.adapt_shape`.
+`tools.adapt.adapt_filter`, `tools.adapt.adapt_order` and `tools.adapt.adapt_order`.
 """
 
 import re

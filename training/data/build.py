@@ -5,6 +5,11 @@ Prepares the questions of one database: verifies gold SQL, matches values, adds 
 Writes `OUT/train.jsonl`, `OUT/held_out.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of
 the training plans (`agent/prompts/skeletons.txt` is a copy). `OUT/parts/` keeps finished databases, so that an interrupted
 build can be continued. The same options and folder give the same bytes.
+
+Items of the authored data: each question in its three wordings, and the later turns of its dialogues.
+
+A turn that continues another is asked with that turn as its history, as the agent shows it; a turn that stands alone is
+asked as a first question. Questions that the data cannot answer have no SQL and make no item.
 """
 
 import json
@@ -21,7 +26,6 @@ from sqlglot import exp
 
 from agent.prompts.compact import PROMPT_VERSION
 from agent.prompts.plan_format import parse_plan
-from eval.datasets.authored import Part, part_of
 from eval.datasets.gold_databases import (
     Target,
     TrainingDatabase,
@@ -32,10 +36,22 @@ from eval.datasets.gold_databases import (
     spoken_names,
 )
 from eval.datasets.gold_sql import GoldError, place_of, real_tables
-from eval.datasets.official import DatasetError
-from eval.datasets.sources import HELD_OUT_DATABASES, Question, load_dev, load_questions, synonym_questions, without_dev
+from eval.datasets.official import (
+    HELD_OUT_DATABASES,
+    DatasetError,
+    Part,
+    Question,
+    json_lines,
+    load_dev,
+    load_questions,
+    made_database,
+    part_of,
+    synonym_questions,
+    without_dev,
+)
+from tools.databases.choices import with_choices
+from tools.databases.open_database import open_database
 from tools.schema import ColumnRef, Schema, Table
-from training.data.authored import authored_items, open_authored, paraphrased
 from training.data.examples import Item, Placed, Setting, pairs
 from training.data.options import CountTokens, Material, Options, Tally
 from training.data.parts import (
@@ -56,10 +72,72 @@ from training.data.parts import (
 from training.data.parts import TEMPLATED_KINDS as TEMPLATES
 from training.packs.groups import Group
 from training.templates.labels import Labels
+from training.variants.mistakes import read_synonyms
 from training.variants.schemas import distractors, draw, original
-from training.variants.wording import read_synonyms
 from training.wikisql.parts import invented, is_held_out, wikisql_parts
 from training.wikisql.questions import WikiTable
+
+
+def paraphrased(questions: Iterable[Question], folder: Path) -> list[Question]:
+    """The questions in the wordings that the folder's `paraphrases.jsonl` has for them. Raises DatasetError."""
+    by_id = {line["id"]: (line["other"], line["short"]) for line in json_lines(folder / "paraphrases.jsonl")}
+    return [
+        replace(question, id=f"paraphrase/{question.id}/{number}", text=text)
+        for question in questions
+        for number, text in enumerate(by_id.get(question.id, ()))
+    ]
+
+
+def open_authored(folder: Path) -> TrainingDatabase:
+    """The database of a folder of authored data. Raises DatasetError."""
+    native = open_database(made_database(folder), engine="sqlite")
+    return TrainingDatabase(folder.name, with_choices(native.schema(), native), native, has_rows=True)
+
+
+def authored_items(folder: Path, database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
+    """Every question and turn whose gold SQL is verified. Raises DatasetError."""
+    yield from _questions(folder, database, tally)
+    yield from _turns(folder, database, tally)
+
+
+def _questions(folder: Path, database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
+    for number, line in enumerate(json_lines(folder / "questions.jsonl"), 1):
+        target = _authored_target(line["sql"], database, tally)
+        if target is None:
+            continue
+        evidence = line.get("evidence", "")
+        for wording, text in enumerate((line["question"], *line["paraphrases"])):
+            values = found_values(database, f"{text} {evidence}".strip())
+            yield Item(f"authored/{folder.name}/{number}/{wording}", text, evidence, target, values)
+
+
+def _turns(folder: Path, database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
+    for number, line in enumerate(json_lines(folder / "dialogues.jsonl"), 1):
+        known: dict[int, tuple[str, Target]] = {}
+        for place, turn in enumerate(line["turns"], 1):
+            target = _authored_target(turn["sql"], database, tally)
+            if target is None:
+                continue
+            known[place] = (turn["question"], target)
+            before = known.get(turn["continues"] or 0)
+            if turn["continues"] and before is None:
+                continue
+            values = found_values(database, turn["question"])
+            kind = turn["kind"] if before else ""
+            history = (before,) if before else ()
+            name = f"authored/{folder.name}/turn-{number}-{place}"
+            yield Item(name, turn["question"], "", target, values, history, kind)
+
+
+def _authored_target(sql: str, database: TrainingDatabase, tally: Tally) -> Target | None:
+    if not sql:
+        return None
+    tally.golds["all"] += 1
+    try:
+        return gold_target(sql, database)
+    except GoldError as error:
+        tally.left_out[f"gold: {str(error).split(':')[0]}"] += 1
+        return None
 
 
 def items(

@@ -15,8 +15,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from eval.datasets.authored import Part, json_lines, made_database, part_of
-from eval.datasets.official import DatasetError
+from eval.datasets.official import DatasetError, Part, json_lines, made_database, part_of
 
 PARTS: tuple[Part, ...] = ("train", "choosing", "sealed")
 MOST_STEPS = 50  # million instructions of SQLite that a statement may take

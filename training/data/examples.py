@@ -24,7 +24,7 @@ from tools.databases.database import Database
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch
 from tools.linking.question_context import QuestionContext
-from tools.repair.repair_query import repair_query
+from tools.repair.rules import repair_query
 from tools.schema import Schema
 from training.packs.groups import Pair
 from training.variants.mistakes import BINDING, corrupted

@@ -14,7 +14,7 @@ from agent.prompts.compact import Compact
 from tools.schema import Table
 from training.data.examples import Manner
 from training.packs.groups import Group
-from training.variants.wording import Synonyms
+from training.variants.mistakes import Synonyms
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Options:
     queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
     refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
     gold_hints: see `Manner`.
-    authored: folder of authored data (`eval.datasets.authored`), whose questions are asked under their own names, and whose
+    authored: folder of authored data (`eval.datasets.official`), whose questions are asked under their own names, and whose
     paraphrases of the other questions are added; "": none.
     databases: only these databases; all if empty.
     spider, spider_syn, bird: share of each source's questions. All held-out questions are kept, under the original names.

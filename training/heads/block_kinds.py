@@ -39,7 +39,7 @@ from decoding.checkpoints.model_config import ModelConfig
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.kinds import spread_taps
 from decoding.heads.modules.block import BlockHead, DominoHead
-from training.heads.objective import (
+from training.heads.features import (
     HeadBatch,
     batch_vocabulary,
     cross_entropy,

@@ -34,7 +34,7 @@ from decoding.heads.kinds import spread_taps
 from decoding.heads.modules.drafters import Eagle3Head, FalconHead, MedusaHead, SmallLm, pairs_of, windows_of
 from decoding.heads.modules.layer import KeysValues
 from training.heads.block_kinds import attention_sizes
-from training.heads.objective import (
+from training.heads.features import (
     HeadBatch,
     batch_vocabulary,
     cross_entropy,

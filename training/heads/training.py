@@ -33,19 +33,21 @@ from training.heads.features import (
     EngineStates,
     FeaturePack,
     Features,
+    FromTarget,
+    HeadBatch,
+    HeadObjective,
     Origin,
     States,
     digest_of,
     packs_of,
     write_features,
 )
-from training.heads.objective import FromTarget, HeadBatch, HeadObjective
 from training.heads.responses import Response, read_responses
 from training.loop import Outcome, train
 from training.objective import Objective
 from training.run.base import Base, Subject
-from training.run.forward import TrainModel
-from training.run.processes import join
+from training.run.gpu_model import TrainModel
+from training.run.progress import join
 
 _EMBEDDING, _LM_HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from decoding.engine.sampler import Sampler
-from decoding.serving.ray_workers import ray_workers
+from decoding.serving.parts import ray_workers
 from decoding.serving.text_decoder import SEATS, Completion, SamplingParams, TextDecoder
 from decoding.tokenizer import Tokenizer
 from training.packs.collect import Asked, Batches, Kind, repeats

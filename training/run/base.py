@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.checkpoints.adapter import About, Adapter, Factors, check_base, factorise, grown, read_adapter, write_peft
+from decoding.checkpoints.adapter import About, Adapter, Factors, check_base, read_adapter, write_peft
 from decoding.checkpoints.cache_folder import Progress, on_stderr, whole_folder
 from decoding.checkpoints.identity import recorded
 from decoding.checkpoints.model_config import ModelConfig, load_config
@@ -28,10 +28,10 @@ from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.tokenizer import Tokenizer
 from training.config import LoraConfig, TrainConfig, TrainingError
+from training.low_rank import factorise, grown
 from training.packs.packing import Pack
 from training.run.cpu_ops import head_loss
-from training.run.forward import TrainModel, adapter_of, new_factors
-from training.run.gpu_model import GpuModel, gpu_model_fits
+from training.run.gpu_model import GpuModel, TrainModel, adapter_of, gpu_model_fits, new_factors
 
 _TOKENIZER_AND_CONFIG = ("config.json", "generation_config.json", "tokenizer*", "*.jinja", "vocab*", "merges.txt")
 

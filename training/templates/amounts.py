@@ -28,7 +28,7 @@ from training.templates.labels import (
     participle,
     q,
 )
-from training.variants.wording import plural, with_article
+from training.variants.mistakes import plural, with_article
 
 _COMPARED: Sequence[tuple[frozenset[str], str, str]] = (
     (word_set("price cost fee"), "more expensive", "cheaper"),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tools.linking.word_forms import word_set
 from tools.schema import Column, Table
 from training.templates.labels import Asked, Author, Key, literal, q
-from training.variants.wording import plural, with_article
+from training.variants.mistakes import plural, with_article
 
 _YES = word_set("y yes t true 1")
 _NO = word_set("n no f false 0")

@@ -19,7 +19,7 @@ from tools.linking.word_forms import word_set
 from tools.result import Limits, Result
 from tools.schema import Column, ColumnRef, ForeignKey, Table
 from tools.sql.scope import is_number, type_kind
-from training.variants.wording import plural, singular, with_article, words
+from training.variants.mistakes import plural, singular, with_article, words
 
 NO_MEASURE = word_set("""
     id ids code number no num phone telephone zip postal postcode fax key uid isbn version latitude longitude lat lon lng

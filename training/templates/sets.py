@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from training.templates.labels import Asked, Author, Key, literal, q
-from training.variants.wording import plural, with_article
+from training.variants.mistakes import plural, with_article
 
 _WITHOUT = (
     "Which {many} have no {children}? Show their {name}.",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tools.linking.word_forms import word_set
 from tools.schema import Column, Table
 from training.templates.labels import Asked, Author, counted, is_added, is_label, literal, participle, q, said_when
-from training.variants.wording import plural
+from training.variants.mistakes import plural
 
 Ends = Mapping[str, Sequence[str]]  # words by the direction in which they sort first
 

@@ -20,7 +20,7 @@ from tools.linking.match_values import ValueMatch
 from tools.linking.word_forms import name_words
 from tools.schema import ColumnRef, Schema, Table
 from tools.sql.scope import first_select
-from training.variants.wording import Synonyms
+from training.variants.mistakes import Synonyms
 
 
 @dataclass(frozen=True, slots=True)

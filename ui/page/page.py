@@ -1,6 +1,6 @@
 """The sidebar: data, conversations, settings. Components only.
 
-The page: where the components stand. What they do is in `ui.page.wiring`.
+The page: where the components stand. What they do is in `ui.page.serve`.
 """
 
 from dataclasses import dataclass

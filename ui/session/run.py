@@ -7,12 +7,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from agent.candidates import entity_of
 from agent.context import AgentContext, StopSignal
 from agent.conversation import Conversation, Retry, records
 from agent.follow_ups import without_reset
 from agent.observe.audit import Trail
 from agent.observe.events import Asked, Event, Failed
-from agent.readings import entity_of
 from agent.state import Reading
 from decoding.engine.target import PromptTooLong
 from decoding.errors import ModelError

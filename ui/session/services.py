@@ -87,7 +87,7 @@ class Settings:
             constrain=self.constrain,
             clarify=self.clarify,
             seed=self.seed,
-            second_look=True,
+            rerank=True,
         )
 
     def limits(self) -> Limits:

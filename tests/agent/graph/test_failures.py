@@ -97,7 +97,7 @@ STEPS = {
     "translate": Step("agent.outcomes.from_sqlite"),
     "repair": Step("agent.candidates.repair_query"),
     "confidence": Step(f"{_DOUBT}.judge"),
-    "readings": Step(f"{_DOUBT}.other_plans", second_look=True),
+    "readings": Step(f"{_DOUBT}.other_plans", rerank=True),
     "present": Step(f"{_ANSWER}.present"),
     "sentence": Step(f"{_ANSWER}.sentence"),
     "remember": Step(f"{_ANSWER}.turn_of"),
@@ -165,7 +165,7 @@ def test_who_stops_a_question_stops_it(talk: Talk, error: BaseException) -> None
 
 def test_rows_outlast_the_deadline_of_a_second_look(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     """They were thrown away, and "no SQL was written" was told beside the SQL that had run."""
-    conversation = talk(PLAN, COUNT, second_look=True, deadline_s=0.3)
+    conversation = talk(PLAN, COUNT, rerank=True, deadline_s=0.3)
     conversation.toolbox.calibration = DOUBTS_ALL
 
     def slow(state: object, toolbox: AgentContext) -> Any:

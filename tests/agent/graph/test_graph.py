@@ -1,13 +1,27 @@
-"""The graph, with scripted models: what is asked, what is tried, what is recorded."""
+"""The graph, with scripted models: what is asked, what is tried, what is recorded.
+
+What can be switched off for a measurement is really off, and nothing else changes.
+
+Guards the way to stop: a step that waits, decodes or streams ends soon after the asker said so, and says who came first.
+"""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import BaseMessage
 
-from agent.conversation import Answer, EmptyQuestion
-from agent.observe.events import Answered, Asked, Finished, Started, Wrote
-from tests.agent.conftest import Talk
+from agent.ask_model import shown
+from agent.assemble import LoadedModel, ModelChoice, load_model
+from agent.context import AgentOptions
+from agent.conversation import Answer, Conversation, EmptyQuestion
+from agent.observe.events import Answered, Asked, Event, Finished, Started, Waiting, Wrote
+from decoding.serving.model_queue import Stopped
+from tests.agent.conftest import ScriptedModel, Talk
+from tests.decoding.models.tiny_models import tiny_checkpoint
+from tools.databases.database import Database
+from tools.linking.link_schema import link
 
 PLAN = "singer: country | SELECT COUNT(*) FROM _ WHERE _"
 COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"
@@ -150,3 +164,122 @@ def test_big_results_stay_out_of_the_state(talk: Talk) -> None:
     assert len(answer.rows) == 81
     state: dict[str, Any] = conversation._graph.get_state(conversation._config).values
     assert len(state["preview"]["rows"]) == 5
+
+
+PLAN_ABLATIONS = "singer.country | SELECT COUNT(*) FROM _ WHERE _"
+
+WRONG = "SELECT T2.country FROM singer AS T1 JOIN concert AS T2 ON T1.singer_id = T2.singer_id WHERE T2.title = 'Up'"
+QUESTION = "Which country do singers from France come from?"
+
+
+class _Listening(ScriptedModel):
+    """Keeps the first prompt."""
+
+    first: str = ""
+
+    def _stream(self, messages: list[BaseMessage], *args: Any, **kw: Any) -> Any:
+        self.first = self.first or str(messages[0].text)
+        return super()._stream(messages, *args, **kw)
+
+
+def _listen(talk: Talk, **options: Any) -> tuple[Conversation, _Listening]:
+    conversation, model = talk(**options), _Listening(responses=[PLAN_ABLATIONS, COUNT])
+    conversation.toolbox.model = model
+    return conversation, model
+
+
+def _slots(talk: Talk, **options: Any) -> dict[str, str]:
+    """The slots of the first prompt."""
+    conversation, model = _listen(talk, **options)
+    conversation.ask(QUESTION)
+    return dict(line.split(": ", 1) for line in model.first.splitlines() if ": " in line)
+
+
+def test_each_switch_empties_its_own_slot(talk: Talk) -> None:
+    whole = _slots(talk)
+    without_values, without_hints = _slots(talk, values=False), _slots(talk, hints=False)
+    assert whole.keys() - without_values.keys() == {"values"}
+    assert whole.keys() - without_hints.keys() == {"hint"}
+    assert without_hints == {slot: text for slot, text in whole.items() if slot != "hint"}
+
+
+def test_without_hints_a_large_schema_stays_whole(talk: Talk, database: Database) -> None:
+    assert len(shown(database.schema(), link(database.schema(), "singers"), 4).tables) == 1
+    for hints, tables in ((True, 1), (False, 2)):
+        conversation, model = _listen(talk, schema_budget=4, hints=hints)
+        conversation.ask("How old are the singers?")
+        assert model.first.count("(") == tables
+
+
+def test_without_repair_the_model_is_asked(talk: Talk) -> None:
+    right = "SELECT country FROM singer JOIN concert ON concert.singer_id = singer.singer_id WHERE title = 'Up'"
+    answer = talk(PLAN_ABLATIONS, WRONG, right, repair=False).ask("Where does the singer of Up come from?")
+    assert [step["name"] for step in answer.steps].count("refine") == 1
+    assert answer.rows == [["Spain"]]
+
+
+def test_a_remembered_turn_is_shown_as_one_that_was_answered(talk: Talk) -> None:
+    """Guards the follow-ups that are measured behind gold SQL."""
+    conversation, model = _listen(talk)
+    conversation.remember("How many singers?", "SELECT COUNT(*) FROM singer")
+    assert conversation.ask("Only the young ones").rows == [[2]]
+    assert "history: How many singers? => SELECT COUNT(*) FROM singer\n" in model.first
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    checkpoint = tiny_checkpoint(Path(tmp_path_factory.mktemp("model")) / "tiny", max_position_embeddings=4096)
+    return load_model(ModelChoice(model=str(checkpoint), profile="compact", dtype="fp32"), progress=lambda *told: None)
+
+
+@pytest.fixture
+def conversation(loaded: LoadedModel, database: Database) -> Conversation:
+    return Conversation(loaded.toolbox(database, AgentOptions(max_attempts=1)))
+
+
+def test_a_step_that_waits_says_how_many_come_first_and_can_be_called_off(conversation: Conversation) -> None:
+    queue, seen = conversation.toolbox.model.decoder.queue, list[Event]()  # type: ignore[attr-defined]
+
+    def ask() -> None:
+        for event in conversation.events("How many singers?"):
+            seen.append(event)
+            if isinstance(event, Waiting):
+                conversation.toolbox.stop.stop()
+
+    with queue.take(queue.seats), pytest.raises(Stopped):
+        ask()
+    assert seen[-1] == Waiting("plan", 1) and not any(isinstance(event, Wrote) for event in seen)
+    assert len(queue) == 0
+
+
+def test_a_step_called_off_while_it_decodes_is_not_followed_by_another(conversation: Conversation) -> None:
+    stop, started = conversation.toolbox.stop, list[str]()
+
+    def ask() -> None:
+        for event in conversation.events("How many singers?"):
+            if isinstance(event, Started):
+                started.append(event.step)
+                if event.step == "plan":
+                    stop.stop()
+
+    with pytest.raises(Stopped):
+        ask()
+    assert started[-1] == "plan" and len(conversation.toolbox.model.decoder.queue) == 0  # type: ignore[attr-defined]
+    stop.clear()
+    assert conversation.ask("How many singers?").steps
+
+
+def test_stop_reaches_any_model_that_streams(talk: Talk) -> None:
+    conversation = talk("p", "SELECT name FROM singer")
+    conversation.toolbox.model.sleep = 0.1  # type: ignore[attr-defined]  # a letter: who listens keeps up
+    written: list[str] = []
+
+    def listen() -> None:
+        for event in conversation.events("Names?"):
+            if isinstance(event, Wrote) and event.step == "generate":
+                written.append(event.text)
+                conversation.toolbox.stop.stop()
+
+    with pytest.raises(Stopped):
+        listen()
+    assert 0 < len("".join(written)) < len("SELECT name FROM singer")

@@ -11,7 +11,7 @@ from agent.conversation import Conversation
 from agent.prompts.knowledge import read_knowledge
 from agent.prompts.plan_format import parse_plan
 from agent.prompts.profiles import load_profile
-from decoding.serving.chat_model import FastChatModel, rounds_of
+from decoding.serving.chat_model import ChatModel
 from tests.decoding.models.tiny_models import CHAT_TEMPLATE, tiny_checkpoint
 from tools.databases.database import Database
 
@@ -32,9 +32,7 @@ def test_an_untrained_model_writes_a_plan_and_sql(loaded: LoadedModel, database:
     for step, call in toolbox.calls.items():
         for form in (call.options["constraint"], None):
             options = call.options | {"constraint": form, "temperature": 0.0}
-            texts[step, form is not None] = (
-                FastChatModel(decoder=loaded.decoder).invoke(list(call.messages), **options).text
-            )
+            texts[step, form is not None] = ChatModel(loaded.decoder).complete(call.messages, options).text
     assert texts["generate", True].lstrip().upper().startswith(("SELECT", "WITH"))
     assert parse_plan(toolbox.profile.read_plan(texts["plan", True])).tables
     assert toolbox.profile.read_sql(texts["generate", False]) == "" and "|" not in texts["plan", False][:200]
@@ -43,10 +41,10 @@ def test_an_untrained_model_writes_a_plan_and_sql(loaded: LoadedModel, database:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_every_method_writes_plain_decodings_text(loaded: LoadedModel, database: Database, temperature: float) -> None:
     Conversation(toolbox := loaded.toolbox(database, AgentOptions(max_attempts=1, orders=1))).ask(QUESTION)
-    call, model = toolbox.calls["generate"], FastChatModel(decoder=loaded.decoder)
+    call, model = toolbox.calls["generate"], ChatModel(loaded.decoder)
     more = {"temperature": temperature, "max_new_tokens": 60, "options": {}}
     names = ("plain", "jacobi_forcing", "adaptive", "lookahead", "prompt_lookup")
-    texts = {name: model.invoke(list(call.messages), **call.options | more | {"decoder": name}).text for name in names}
+    texts = {name: model.complete(call.messages, call.options | more | {"decoder": name}).text for name in names}
     assert len(texts["plain"]) > 20 and set(texts.values()) == {texts["plain"]}
 
 
@@ -58,9 +56,9 @@ def test_drafts_find_the_sql_that_the_plan_predicts(loaded: LoadedModel, databas
     assert told[0].startswith("plan: ")
     sql = [loaded.decoder.tokenizer.decode(ids) for ids in toolbox.calls["generate"].options["recall"].sequences]
     assert any(text.startswith("```sql\nSELECT") for text in sql)
-    drafted = rounds_of(FastChatModel(decoder=loaded.decoder).invoke(
-        list(toolbox.calls["generate"].messages), **toolbox.calls["generate"].options | {"decoder": "prompt_lookup"}
-    ))[0]  # fmt: skip
+    call = toolbox.calls["generate"]
+    written = ChatModel(loaded.decoder).complete(call.messages, call.options | {"decoder": "prompt_lookup"})
+    drafted = written.rounds[0]
     assert loaded.decoder.tokenizer.decode(drafted.draft_tokens).lstrip().startswith("SELECT")
 
 
@@ -79,7 +77,7 @@ def test_reasoning_models_begin_with_an_empty_thought(tmp_path: Path, generation
     path = tiny_checkpoint(tmp_path / "tiny")
     template = CHAT_TEMPLATE.replace(GENERATION, generation)
     (path / "chat_template.jinja").write_text(template)
-    model = FastChatModel(decoder=load_model(ModelChoice(str(path))).decoder)
+    model = ChatModel(load_model(ModelChoice(str(path))).decoder)
     prompt = model.prompt([HumanMessage("a question"), AIMessage("```sql\n")])
     assert prompt.endswith(end) and prompt.count("think") <= 2
 

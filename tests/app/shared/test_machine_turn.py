@@ -1,6 +1,14 @@
-"""Several commands at once on one machine: one after the other, and a killed one makes nobody wait."""
+"""Several commands at once on one machine: one after the other, and a killed one makes nobody wait.
+
+A `ulimit -v` that is too low is told in a line; it was a segmentation fault of a library.
+
+`--hide` and `--tables`, given more than once and by the environment, for every command that opens a database.
+
+`--hide` given twice hid only what was named last, and an option switched off what the environment hides.
+"""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -8,13 +16,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
 from agent import assemble
-from app.shared import options
+from app.cli import COMMANDS, _command
+from app.shared import exit_codes, options
+from app.shared.option_groups import DatabaseOptions
 from app.shared.process import MachineTurn
+from tests.app.test_cli import run
 from tests.decoding.models.tiny_models import tiny_checkpoint
+from tools.databases.database import Database
+from tools.result import OpenError
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 120
@@ -135,3 +149,91 @@ def test_a_chat_that_waits_for_its_person_keeps_nobody(asking: list[str]) -> Non
             with _python(ASK, "ask", "How many?", *asking) as ask:
                 assert '"question": "How many?"' in ask.communicate(timeout=PATIENCE_S)[0]
             assert monotonic() - started_s < PATIENCE_S
+
+
+@pytest.mark.parametrize("command", [["sql", "SELECT 1"], ["ask", "How many?"], ["chat"]])
+@pytest.mark.parametrize("megabytes", [300, 600, 900])
+def test_little_address_space_is_one_line(command: list[str], megabytes: int, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "from app.cli import app; app()", *command, "--db", str(tmp_path / "t.csv")],
+        cwd=ROOT,
+        env=os.environ | {"SQLAGENT_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20)),
+    )
+    assert done.returncode == exit_codes.FAILED
+    assert f"{megabytes} MiB of address space" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_want_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        RuntimeError("mmap: Cannot allocate memory (12)"),
+    ):
+        with pytest.raises(exit_codes.typer.Exit), exit_codes.plain_errors():
+            raise error
+        said = capsys.readouterr().err
+        assert "not enough memory" in said and said.count("\n") == 1
+    with pytest.raises(exit_codes.typer.Exit), exit_codes.plain_errors():
+        raise RuntimeError("something else")
+    assert "this failed unexpectedly (RuntimeError: something else)" in capsys.readouterr().err
+
+
+READERS = ("ask", "chat", "sql", "schema", "ui", "mcp", "serve")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> list[str]:
+    (tmp_path / "people.csv").write_text("name,wage\nAda,777001\n")
+    (tmp_path / "secret.csv").write_text("note\nS3CR3T\n")
+    (tmp_path / "open.csv").write_text("word\nhello\n")
+    return ["--db", str(tmp_path)]
+
+
+def _opened(name: str, *arguments: str) -> Database:
+    """The database as a command opens it."""
+    given: dict[str, Any] = _command(name).make_context(name, list(arguments)).params
+    names = ("db", "engine", "tables", "hide")
+    return DatabaseOptions(**{each: given[each] for each in names}).open()
+
+
+def _seen(database: Database) -> set[str]:
+    try:
+        return {f"{table.name}.{column.name}" for table in database.schema().tables for column in table.columns}
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_reader_hides_all_that_is_named(name: str, shop: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _seen(_opened(name, *shop, "--hide", "people.wage", "--hide", "secret")) == {"people.name", "open.word"}
+    assert _seen(_opened(name, *shop, "--tables", "people", "--tables", "open,secret", "--hide", "secret")) == {
+        "people.name",
+        "people.wage",
+        "open.word",
+    }
+    monkeypatch.setenv("SQLAGENT_HIDE", "people.wage")
+    assert _seen(_opened(name, *shop, "--hide", "secret")) == {"people.name", "open.word"}
+    assert "people.wage" not in _seen(_opened(name, *shop, "--hide", ""))
+    monkeypatch.setenv("SQLAGENT_TABLES", "people,open")
+    assert _seen(_opened(name, *shop)) == {"people.name", "open.word"}
+    assert _seen(_opened(name, *shop, "--tables", "open")) == {"open.word"}
+
+
+def test_every_command_that_hides_is_among_them() -> None:
+    hiding = {name for name in COMMANDS if any(each.name == "hide" for each in _command(name).params)}
+    assert hiding == set(READERS)
+
+
+def test_hidden_twice_means_hidden(shop: list[str]) -> None:
+    hidden = ("--hide", "people.wage", "--hide", "secret")
+    for statement in ("SELECT max(wage) FROM people", "SELECT * FROM secret"):
+        said = run("sql", statement, *shop, *hidden)
+        assert said.exit_code != 0 and "777001" not in said.output and "S3CR3T" not in said.output
+    with pytest.raises(OpenError, match="nosuch"):
+        DatabaseOptions(db=[shop[1]], hide=["people.wage", "nosuch"]).open()

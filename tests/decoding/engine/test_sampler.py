@@ -1,8 +1,12 @@
-"""The sampler follows the softmax, and its shortcut changes nothing."""
+"""The sampler follows the softmax, and its shortcut changes nothing.
+
+Guards the recorded origin of each token.
+"""
 
 import pytest
 import torch
 
+from decoding.engine.rounds import Round, origins
 from decoding.engine.sampler import Sampler
 from decoding.engine.tensor_choice import argmax_rows, chooser, rank, reference_pick
 from kernels import gumbel as numpy_noise
@@ -97,3 +101,32 @@ def test_the_bound_that_leaves_tokens_out_holds_for_every_word() -> None:
 def test_greedy_rows_are_torchs() -> None:
     rows = torch.randn(9, 5000, generator=torch.Generator().manual_seed(4)).bfloat16()
     assert argmax_rows(rows) == [int(row.float().argmax()) for row in rows]
+
+
+def make(index: int, draft: tuple[int, ...], parents: tuple[int, ...], accepted: tuple[int, ...], committed: tuple[int, ...],
+         forced: tuple[int, ...] = ()) -> Round:  # fmt: skip
+    return Round(index, 0, 1, 1, draft, parents, accepted, committed, forced, 0.0, 1.0, 0.0)
+
+
+def test_every_token_of_the_text_has_one_origin() -> None:
+    rounds = [make(0, (1, 2, 3), (-1, 0, 1), (0,), (1, 9), (8,)), make(1, (), (), (), (7,))]
+    placed = origins(rounds)
+    assert [each.token for each in placed] == [token for r in rounds for token in r.text_tokens]
+    assert [each.origin for each in placed] == ["accepted", "bonus", "forced", "bonus"]
+    assert [each.round_index for each in placed] == [0, 0, 0, 1]
+
+
+def test_a_guess_that_was_rejected_before_is_recycled() -> None:
+    """2 after 1 was guessed and rejected in the first round; the same after another token is a new guess."""
+    rounds = [make(0, (1, 2), (-1, 0), (), (5,)), make(1, (1, 2, 6), (-1, 0, 1), (0, 1, 2), (1, 2, 6, 9))]
+    assert [each.origin for each in origins(rounds)][1:] == ["accepted", "recycled", "accepted", "bonus"]
+
+
+def test_branches_of_a_tree_follow_their_parents() -> None:
+    rounds = [make(0, (1, 2, 3, 4), (-1, -1, 0, 1), (1, 3), (2, 4, 9)), make(1, (3,), (-1,), (0,), (3, 7))]
+    assert [each.origin for each in origins(rounds)] == ["accepted", "accepted", "bonus", "accepted", "bonus"]
+
+
+def test_an_accepted_token_cut_at_the_end_counts_as_the_targets_own() -> None:
+    """A stop token at the end of the accepted path is the last that was committed."""
+    assert [each.origin for each in origins([make(0, (1, 2), (-1, 0), (0,), (1, 2))])] == ["accepted", "bonus"]

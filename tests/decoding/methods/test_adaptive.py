@@ -134,9 +134,9 @@ def test_trees_that_bring_less_than_expected_get_fewer_rows_and_not_none() -> No
         method = Adaptive(masks=0, row_cost=0.1)
         rounds_of(method, ToyTarget(logits), max_new_tokens=4, recall=recall, experience=experience)
         for _ in range(400):
-            method._got.saw(0, got)
-            method._got.saw(1, 3.0)
-        assert method._kept_share() == KEPT[got > 3.0]
+            method._policy.got.saw(0, got)
+            method._policy.got.saw(1, 3.0)
+        assert method._policy.kept_share() == KEPT[got > 3.0]
     assert 0 < rows(disappointed) < rows(expected) < rows(surprised)
 
 

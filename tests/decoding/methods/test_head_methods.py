@@ -25,7 +25,7 @@ from tests.decoding.models.head_data import CONFIG, Taught, taught
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.toy import ToyTarget
 from training.heads import drafter_kinds
-from training.heads.objective import HeadBatch, load_objective
+from training.heads.features import HeadBatch, load_objective
 from training.heads.training import HeadLesson
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -17,8 +17,7 @@ from decoding.serving.text_decoder import TextDecoder
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from training.config import TrainConfig
-from training.heads.features import Features
-from training.heads.objective import load_objective
+from training.heads.features import Features, load_objective
 from training.heads.responses import Collecting, Response, collect, read_responses
 from training.heads.training import make_features, train_head
 from training.loop import Outcome, train

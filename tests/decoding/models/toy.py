@@ -7,6 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from decoding.checkpoints.draft_priors import DEFAULT_PRIORS
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import DraftCaches, ForwardInput, ForwardOutput
@@ -59,6 +60,7 @@ class ToyTarget:
     vocab_size, max_length = VOCAB, 10_000
     embedding = lm_head = torch.eye(VOCAB)
     weight_dtype, runtime, mask_tokens, mask_pairs, ahead = "fp32", "cpu", range(0), None, 0
+    draft_priors = DEFAULT_PRIORS
 
     def __init__(self, logits: Callable[[Sequence[int]], Tensor] = toy_logits) -> None:
         self.logits, self.forwards = logits, 0

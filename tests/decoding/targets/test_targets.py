@@ -2,26 +2,49 @@
 
 Also what the reference target itself must satisfy: tree logits equal those of each path fed alone, commits keep the
 right rows, and a prefix from the cache gives the same rounds as a cold start.
+
+The fast target outside its walk: the embedded model in both types, loading, and misuse.
+
+Loading leaves no thread behind that computes in parallel: its sleeping workers would slow every later step by half.
+
+A turned model is the same model, and no number of a row stands out of it as much as before.
 """
 
+import os
 import random
-from collections.abc import Callable
-from functools import cache
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
 
+from decoding.checkpoints.cache_folder import silent
+from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, ForwardInput
+from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
-from decoding.targets.fast_target import FastTarget
+from decoding.targets.fast_target import FastModel, FastTarget
 from decoding.targets.hf_target import HfTarget
+from decoding.targets.int8 import rounding
+from decoding.targets.int8.quantize import rotated
+from decoding.targets.int8.rounding import KernelRotation, cosines, rotated_layers, stream_rotation
+from decoding.targets.own_thread import in_own_thread
+from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
@@ -172,3 +195,201 @@ def test_a_wide_tree_fits_at_the_end_of_the_context(kind: str, tmp_path: Path) -
     assert len(want) == 24 - len(PROMPT)
     for seed in range(4):
         assert text(rounds_of(target, Fuzz(seed, vocab=300))) == want
+
+
+@pytest.fixture(scope="module")
+def checkpoint_fast_loading(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("qwen3"), "qwen3", seed=2)
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Path:
+    return resolve("embedded", silent)
+
+
+@pytest.fixture(scope="module")
+def embedded_text(embedded: Path) -> tuple[list[int], Tensor]:
+    """Tokens, and transformers' fp32 logits after the 60th and each later one."""
+    tokens = random.Random(3).choices(range(1000, 20000), k=120)
+    model = AutoModelForCausalLM.from_pretrained(embedded, dtype=torch.float32)
+    with torch.inference_mode():
+        return tokens, model(torch.tensor([tokens])).logits[0, 59:]
+
+
+def test_the_embedded_model_in_fp32(embedded: Path, embedded_text: tuple[list[int], Tensor]) -> None:
+    """Logits reach 40 there: 3e-4 is 30 layers of fp32 rounding, and a thousandth of the gaps that decide."""
+    tokens, want = embedded_text
+    target = FastTarget.load(embedded)
+    sequence = target.open(tokens, Sampler())
+    (scores,) = target.score([ForwardInput(sequence, tokens[:60], Draft.chain(tokens[60:]))])
+    torch.testing.assert_close(torch.as_tensor(scores.logits), want, atol=3e-4, rtol=0)
+
+
+def test_bf16_is_as_near_to_fp32_as_transformers_bf16(embedded: Path, embedded_text: tuple[list[int], Tensor]) -> None:
+    tokens, want = embedded_text
+    model = AutoModelForCausalLM.from_pretrained(embedded, dtype=torch.bfloat16)
+    with torch.inference_mode():
+        theirs = (model(torch.tensor([tokens])).logits[0, 59:].float() - want).abs()
+    target = FastTarget.load(embedded, torch.bfloat16)
+    sequence = target.open(tokens, Sampler())
+    (scores,) = target.score([ForwardInput(sequence, tokens[:60], Draft.chain(tokens[60:]))])
+    ours = (torch.as_tensor(scores.logits) - want).abs()
+    assert torch.as_tensor(scores.logits).dtype == torch.float32
+    assert ours.mean() < 1.1 * theirs.mean()
+    assert ours.max() < 1.5 * theirs.max()
+
+
+def test_loading_imports_no_transformers(checkpoint_fast_loading: Path) -> None:
+    """Its import alone takes seconds of the ten in which a second `sqlagent ask` must begin to answer."""
+    code = (
+        "import sys; from pathlib import Path; from decoding.targets.fast_target import FastTarget; "
+        f"FastTarget.load(Path({str(checkpoint_fast_loading)!r})); print('transformers' in sys.modules)"
+    )
+    root = Path(__file__).parents[3]
+    out = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert out.stdout == "False\n"
+
+
+def test_weights_that_do_not_match_the_configuration_are_refused(checkpoint_fast_loading: Path) -> None:
+    config, weights = load_config(checkpoint_fast_loading), dict(read_weights(checkpoint_fast_loading))
+    lacking = {name: tensor for name, tensor in weights.items() if "layers.1.mlp.up_proj" not in name}
+    with pytest.raises(UnsupportedModel, match=r"lacks the tensor model\.layers\.1\.mlp\.up_proj\.weight"):
+        FastModel(config, lacking.items())
+    with pytest.raises(UnsupportedModel, match=r"model\.norm\.weight has shape \[31\]"):
+        FastModel(config, {**weights, "model.norm.weight": torch.ones(31)}.items())
+
+
+def test_misuse_is_an_error_and_not_a_wrong_text(checkpoint_fast_loading: Path) -> None:
+    target = FastTarget.load(checkpoint_fast_loading)
+    with pytest.raises(ValueError, match="between 0 and 2"):
+        target.open([1], Sampler(), taps=(3,))
+    sequence = target.open([1, 2], Sampler())
+    with pytest.raises(RuntimeError, match="without score"):
+        target.commit(sequence, [])
+    with pytest.raises(ValueError, match="nothing is pending"):
+        target.score([ForwardInput(sequence, [], Draft((1,), (-1,)))])
+    with pytest.raises(ValueError, match="513 tokens"):
+        target.score([ForwardInput(sequence, [1] * 512, Draft((1,), (-1,)))])
+    target.score([ForwardInput(sequence, [1, 2], Draft())])
+    with pytest.raises(RuntimeError, match="between"):
+        target.fork(sequence, Sampler())
+    target.close(sequence)
+    with pytest.raises(ValueError, match="closed"):
+        target.score([ForwardInput(sequence, [1], Draft())])
+
+
+COUNT = """
+import os, sys, time, torch
+from decoding.serving.load import load_text_decoder
+from decoding.heads.head import find_head
+threads = lambda: len(os.listdir("/proc/self/task"))
+before = threads()
+load_text_decoder(sys.argv[1], dtype=sys.argv[2], target="fast")
+find_head("jetspec")
+ends = time.monotonic() + 10
+while threads() > before and time.monotonic() < ends:  # workers take a moment to end
+    time.sleep(0.01)
+after = threads()
+torch.ones(1 << 20).mul_(2)  # the test can fail: this thread's own workers stay
+print(before, after, threads())
+"""
+
+
+def test_it_gives_what_comes_or_raises_and_its_thread_ends() -> None:
+    names = in_own_thread(lambda: [thread.name for thread in threading.enumerate()])
+    assert any("apart" in name for name in names)
+    assert not any("apart" in thread.name for thread in threading.enumerate())
+    with pytest.raises(ZeroDivisionError):
+        in_own_thread(lambda: 1 // 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc counts the threads")
+@pytest.mark.parametrize("dtype", ["fp32", "int8"])
+def test_loading_leaves_no_workers_of_the_main_thread(dtype: str, tmp_path: Path) -> None:
+    folder = tiny_checkpoint(tmp_path, hidden_size=256, intermediate_size=512, vocab=2900)
+    command = [sys.executable, "-c", COUNT, str(folder), dtype]
+    out = subprocess.run(
+        command, env=os.environ | {"OMP_NUM_THREADS": "2"}, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+    before, after, with_workers = map(int, out.split())
+    assert before == after < with_workers
+
+
+PROMPT_ROTATION = list(range(10, 30))
+FAMILIESOfRotation = {
+    "llama": {"attention_bias": True, "mlp_bias": True},
+    "qwen2": {},
+    "qwen3": {"tie_word_embeddings": False},
+}
+
+
+@pytest.fixture(params=FAMILIESOfRotation)
+def checkpoint_rotation(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return tiny_checkpoint(tmp_path, request.param, seed=3, num_hidden_layers=2, **FAMILIESOfRotation[request.param])
+
+
+def run(target: FastTarget) -> Iterator[Tensor]:
+    sequence = target.open(PROMPT_ROTATION, Sampler(), (0, 1, 2))
+    (scores,) = target.score([ForwardInput(sequence, PROMPT_ROTATION, Draft.chain([5, 6, 7]))])
+    yield torch.as_tensor(scores.logits)
+    assert scores.hidden is not None
+    yield torch.as_tensor(scores.hidden)
+
+
+def test_logits_and_hidden_states_are_those_of_the_model(checkpoint_rotation: Path) -> None:
+    draw = torch.Generator().manual_seed(1)
+    weights = {  # norms and biases are ones and zeros in a new model
+        name: tensor + torch.randn(tensor.shape, generator=draw) if tensor.dim() == 1 else tensor
+        for name, tensor in read_weights(checkpoint_rotation)
+    }
+    config = load_config(checkpoint_rotation)
+    want = list(run(FastTarget(FastModel(config, weights.items()))))
+    layers = rotated_layers(config, weights.items())
+    model = FastModel(config, ((name, torch.from_numpy(array)) for name, array in layers))
+    model.rotation = torch.from_numpy(stream_rotation(config.hidden_size))
+    got = list(run(FastTarget(model)))
+    for one, other in zip(want, got, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 64, 192])
+def test_the_matrix_is_orthogonal_and_flat(size: int) -> None:
+    matrix = torch.from_numpy(cosines(size))
+    torch.testing.assert_close(matrix @ matrix.t(), torch.eye(size, dtype=torch.float64))
+    assert matrix.abs().max() <= (2 / size) ** 0.5 + 1e-12
+
+
+@pytest.mark.parametrize(("hidden", "block"), [(576, 192), (32, 32), (4096, 128), (7, 7), (1531, 1)])
+def test_a_block_divides_the_width(hidden: int, block: int) -> None:
+    assert stream_rotation(hidden).shape == (block, block)
+
+
+def test_one_large_number_is_shared_out_and_comes_back() -> None:
+    x, turn = torch.zeros(1, 3, 576), torch.from_numpy(stream_rotation(576))
+    x[..., 100] = 1000.0
+    spread = rotated(x, turn)
+    assert spread.abs().max() < 110
+    torch.testing.assert_close(rotated(spread, turn.t()), x, rtol=1e-5, atol=1e-3)
+
+
+def test_a_row_is_turned_alike_in_any_company() -> None:
+    draw, turn = (
+        partial(torch.randn, generator=torch.Generator().manual_seed(0)),
+        torch.from_numpy(stream_rotation(576)),
+    )
+    x = draw(1, 576)
+    for count in (1, 7, 16, 200):
+        assert torch.equal(rotated(torch.cat([x, draw(count, 576)]), turn)[:1], rotated(x, turn))
+
+
+@pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
+@pytest.mark.parametrize(("hidden", "shape"), [(576, (5, 576)), (576, (2, 3, 576)), (7, (4, 7)), (1531, (2, 1531))])
+def test_the_kernel_turns_as_numpy_does_and_each_row_alike_in_any_company(hidden: int, shape: tuple[int, ...]) -> None:
+    matrix = stream_rotation(hidden).astype(np.float32)
+    x = np.random.default_rng(hidden).standard_normal(shape, dtype=np.float32)
+    turn, back = KernelRotation(matrix), KernelRotation(matrix.T)
+    found = turn(x)
+    np.testing.assert_allclose(found, rounding.rotated(x, matrix), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(back(found), x, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(turn(x[:1]), found[:1])
+    np.testing.assert_array_equal(turn(x[..., ::-1][..., ::-1]), found)

@@ -1,12 +1,22 @@
-"""Training data and packing: what is fed once, what a row sees, what is learnt, and what is refused."""
+"""Training data and packing: what is fed once, what a row sees, what is learnt, and what is refused.
 
+Retraining reproduces a recorded run: the embedded model on a small slice of the training data, by the documented command.
+
+Recorded in fp32 on a CPU with AVX2. What differs between machines is the order of sums, far below the tolerance; a learning
+rate, a mask or a weight that is wrong is far above it.
+"""
+
+import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from app.cli import app
+from app.shared import exit_codes
 from decoding.tokenizer import Tokenizer
 from tests.decoding.models.tiny_models import write_tokenizer
 from tests.decoding.models.training_data import agent_groups
@@ -21,6 +31,7 @@ from training.packs.groups import (
     tokenise,
 )
 from training.packs.packing import ROOT, Pack, pack, pack_order
+from training.run.progress import read_log
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +159,17 @@ def test_weights_reach_every_target_of_their_pair(tokenizer: Tokenizer) -> None:
     [one], _ = pack(tokenise([group], tokenizer, 2), 100, seed=0)
     for index, (_, name) in enumerate(one.pairs):
         assert set(one.weights[one.owners == index].tolist()) == {0.5 if name == "1" else 2.0}
+
+
+FIXTURES = Path(__file__).parent / "fixtures"
+TOLERANCE = 0.02  # of the loss of a step
+
+
+def test_the_recorded_loss_curve_comes_again(tmp_path: Path) -> None:
+    recorded = json.loads((FIXTURES / "loss_curve.json").read_text(encoding="utf-8"))
+    slice_file = str(FIXTURES / "loss_curve.jsonl")
+    command = [slice_file if word == "loss_curve.jsonl" else word for word in recorded["command"].split()]
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "run")])
+    assert result.exit_code == exit_codes.OK, result.output
+    losses = [record["loss"] for record in read_log(tmp_path / "run")]
+    assert losses == pytest.approx(recorded["losses"], rel=TOLERANCE)

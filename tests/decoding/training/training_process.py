@@ -10,8 +10,7 @@ import torch
 from tests.decoding.models.jacobi_data import invented_trajectories
 from tests.decoding.models.training_data import agent_groups
 from training.config import TrainConfig
-from training.jacobi.objective import jacobi_objective
-from training.jacobi.states import JacobiConfig
+from training.jacobi.states import JacobiConfig, jacobi_objective
 from training.loop import train
 from training.run.base import load_base
 

@@ -1,19 +1,29 @@
-"""Runs from end to end: records, resuming, summaries, prediction files. What answers is a function of this file."""
+"""Runs from end to end: records, resuming, summaries, prediction files. What answers is a function of this file.
+
+What a budget loses is counted right.
+
+The harness on itself: gold against gold is right wherever it can be run, and the rest is named.
+"""
 
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eval.accuracy.harness import Case, Row, check_gold, measure, needed
 from eval.accuracy.record import Prediction, ResumeError
 from eval.accuracy.run import evaluate
 from eval.datasets.official import Example
 from eval.datasets.selection import load_dataset
 from eval.scoring.bird import BIRD
 from eval.scoring.spider_rules import SPIDER
+from tools.databases.open_database import open_database
+from tools.linking.link_schema import Link, link
+from tools.schema import Schema
 
 _SPIDER: dict[str, Any] = {"dataset": "spider", "rules": SPIDER}
 _NAMES: dict[str, Any] = {"model": "none", "decoder": "plain"}
@@ -185,3 +195,81 @@ def test_progress_goes_to_stderr(invented: Path, tmp_path: Path, capfd: pytest.C
     assert captured.out == ""
     assert "EX 100.0%" in captured.err
     assert "4/4" in captured.err
+
+
+GOLD = "SELECT T2.title FROM author AS T1 JOIN book AS T2 ON T1.author_id = T2.author_id WHERE T1.NAME = 'Bo Lind'"
+NEEDED = frozenset({("book", "title"), ("author", "author_id"), ("book", "author_id"), ("author", "name")})
+
+NO_HINTS = (0.0, 1.0, 0.0)  # hinted, precision, recall
+
+
+def _schema(invented: Path) -> Schema:
+    database = open_database(invented / "database" / "library" / "library.sqlite", engine="sqlite")
+    try:
+        return database.schema()
+    finally:
+        database.close()
+
+
+def test_what_a_query_needs_is_named_as_the_schema_does(invented: Path) -> None:
+    """Guards aliases, case, and tables of which no column is named."""
+    assert needed(GOLD, _schema(invented)) == (frozenset({"author", "book"}), NEEDED)
+    assert needed("SELECT count(*) FROM Loan", _schema(invented)) == (frozenset({"loan"}), frozenset())
+
+
+def test_lost_tables_lower_the_recall(invented: Path) -> None:
+    """Guards the three counts on a case that keeps all it needs, and one that is cut to the wrong table."""
+    schema = _schema(invented)
+    right = link(schema, "Which books has the author Bo Lind?")
+    wrong, half = (Link("member", None, 1.0),), (Link("author", None, 1.0),)
+    cases = [Case(schema, links, frozenset({"author", "book"}), NEEDED, NEEDED) for links in (right, wrong)]
+    assert measure("x", cases, 200) == Row("x", 2, 200, 0, 1.0, 1.0, 0, *NO_HINTS)
+    assert measure("x", cases[:1], 12) == Row("x", 1, 12, 1, 1.0, 1.0, 0, *NO_HINTS)
+    assert measure("x", cases, 12) == Row("x", 2, 12, 2, 0.5, 0.5, 1, *NO_HINTS)
+    partly = Case(schema, half, frozenset({"author", "book"}), NEEDED, NEEDED)
+    assert measure("x", [partly], 8) == Row("x", 1, 8, 1, 0.5, 0.5, 1, *NO_HINTS)
+
+
+def test_hints_are_judged_by_the_columns_of_the_plan(invented: Path) -> None:
+    """A right hint, a wrong one, and a key whose score is too low to be hinted."""
+    links = (Link("book", "title", 1.3), Link("author", "author_id", 1.1), Link("member", "name", 0.9))
+    row = measure("x", [Case(_schema(invented), links, frozenset({"author", "book"}), NEEDED, NEEDED)], 200)
+    assert (row.hinted, row.hint_precision, row.hint_recall) == (2.0, 0.5, 0.25)
+
+
+def test_all_of_spider_dev(spider: Path) -> None:
+    """Guards every step between a gold query and its verdict: 972 of 972, and the other 62 are named with the reason."""
+    check = check_gold(load_dataset("spider", spider), SPIDER)
+    assert (check.n, check.executed, check.agreed) == (1034, 972, 972)
+    assert len(check.unrunnable) == 62
+    assert {(db_id, reason) for _, db_id, reason in check.unrunnable} == {("wta_1", "the database is not there")}
+    assert check.disagreed == ()
+
+
+def test_all_of_bird_superhero(bird: Path) -> None:
+    """Guards the same for BIRD's rules."""
+    check = check_gold(load_dataset("bird", bird, db="superhero"), BIRD)
+    assert (check.n, check.executed, check.agreed) == (129, 129, 129)
+    assert check.unrunnable == check.disagreed == ()
+
+
+def test_gold_that_fails_or_hangs_is_named(invented: Path) -> None:
+    """Guards the list of gold queries that could not be run, and the value trap that makes a gold query wrong."""
+    library = invented / "database" / "library" / "library.sqlite"
+    fine = Example("fine", "library", "?", "SELECT name FROM author", database=library)
+    bomb = "SELECT count(*) FROM " + ", ".join(f"loan AS t{i}" for i in range(16))
+    examples = [
+        fine,
+        replace(fine, id="broken", gold="SELECT shoe FROM author"),
+        replace(fine, id="bomb", gold=bomb),
+        replace(fine, id="trap", gold="SELECT value FROM book"),
+        replace(fine, id="missing", database=None),
+    ]
+    check = check_gold(examples, SPIDER, timeout_s=0.5)
+    assert (check.n, check.executed, check.agreed) == (5, 2, 1)
+    assert check.unrunnable == (
+        ("broken", "library", "no such column: shoe"),
+        ("bomb", "library", "timeout after 0.5 s"),
+        ("missing", "library", "the database is not there"),
+    )
+    assert check.disagreed == ("trap",)

@@ -1,16 +1,36 @@
-"""Authored data: what is read of them, and that every statement of the project's own runs and returns rows."""
+"""Authored data: what is read of them, and that every statement of the project's own runs and returns rows.
+
+Training data of authored databases: three wordings of a question, turns with the turn that they continue.
+
+Hints of the answer in training data: as often as asked, beside the wrong ones, and never of anything else.
+
+Samples: which questions are asked.
+
+The benchmarks as their folders hold them, and what a wrong folder is told.
+"""
 
 import json
 import sqlite3
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from agent.prompts.compact import hints
+from agent.prompts.plan_format import Plan, PlannedTable
+from app.cli import app
 from eval.accuracy.dialogue_files import authored_dialogues
-from eval.datasets.authored import json_lines, load_authored, made_database, part_of
-from eval.datasets.official import DatasetError
-from eval.datasets.selection import load_dataset
+from eval.datasets.official import DatasetError, Example, Question, json_lines, load_authored, made_database, part_of
+from eval.datasets.selection import load_dataset, sampled
+from tools.linking.link_schema import Link
+from tools.schema import Column, Schema, Table
+from training.data.build import _authored, authored_groups, authored_items, open_authored, paraphrased
+from training.data.examples import with_gold
+from training.data.options import Material, Options, Tally
 
 OWN = Path(__file__).resolve().parents[3] / "training" / "authored"
 NAMES = sorted(path.parent.name for path in OWN.glob("*/build"))
@@ -109,3 +129,196 @@ def test_every_statement_runs(name: str) -> None:
             assert line.get("empty") or any(value is not None for row in rows for value in row), line["sql"]
     finally:
         made.close()
+
+
+def test_every_wording_and_turn_becomes_an_item(tmp_path: Path) -> None:
+    """A turn is asked with the turn that it continues, whose SQL it carries on; nothing is asked without SQL."""
+    folder, tally = OWN / "n001_pizza_delivery", Tally()
+    database = open_authored(folder)
+    try:
+        items = list(authored_items(folder, database, tally))
+    finally:
+        database.close()
+    lines = json_lines(folder / "questions.jsonl")
+    answered = sum(bool(line["sql"]) for line in lines)
+    turns = [turn for line in json_lines(folder / "dialogues.jsonl") for turn in line["turns"]]
+    kinds = Counter("turn" if "/turn-" in item.id else "question" for item in items)
+    assert kinds == {"question": 3 * answered, "turn": len(turns)}
+    assert not tally.left_out
+    leaning = [item for item in items if item.history]
+    assert len(leaning) == sum(turn["continues"] is not None for turn in turns)
+    assert all(item.kind for item in leaning) and not any(item.kind for item in items if not item.history)
+
+
+def test_choosing_is_held_out_and_sealed_is_not_there() -> None:
+    """Guards the sealed part: nothing of it may be trained on."""
+    material = Material(Path(), Options(authored=str(OWN)), (), {}, len)
+    names = {name.removeprefix("authored-") for name in _authored(material)}
+    assert names == {*part_of(OWN, "train"), *part_of(OWN, "choosing")}
+    assert names.isdisjoint(part_of(OWN, "sealed"))
+
+
+def test_pairs_have_the_agents_steps(tmp_path: Path) -> None:
+    material = Material(Path(), Options(authored=str(OWN), refine=0.0), (), {}, lambda text: len(text) // 4)
+    made = authored_groups(OWN / "n001_pizza_delivery", "train.jsonl", material, tmp_path)
+    pairs = [pair for groups in made.groups.values() for group in groups for pair in group.pairs]
+    assert {pair.step for pair in pairs} == {"plan", "generate"}
+    assert len(pairs) > 250
+
+
+SCHEMA = Schema((Table("dog", (Column("id", "INT", True), Column("age", "INT"), Column("name", "TEXT"))),), "sqlite")
+LINKS = (Link("dog", "name", 1.3), Link("dog", None, 0.4), Link("dog", "age", 0.2))
+PLAN = Plan((PlannedTable("dog", ("age",)),), "SELECT _ FROM _")
+
+
+def test_a_share_of_what_linking_misses_is_hinted() -> None:
+    assert with_gold(LINKS, PLAN, SCHEMA, 0.0, Random(0)) == LINKS
+    assert hints(LINKS, SCHEMA) == "dog: name"
+    made = [hints(with_gold(LINKS, PLAN, SCHEMA, 0.6, Random(seed)), SCHEMA) for seed in range(500)]
+    assert all("name" in hint and "id" not in hint for hint in made)  # the wrong hint stays, and no other comes
+    assert 0.54 < sum("age" in hint for hint in made) / 500 < 0.66
+
+
+def test_every_hint_of_the_answer_with_share_one_and_the_same_for_a_seed() -> None:
+    once, again = (with_gold(LINKS, PLAN, SCHEMA, 1.0, Random(7)) for _ in range(2))
+    assert once == again and {link.column for link in once if link.score >= 0.8} == {None, "age", "name"}
+    assert list(once) == sorted(once, key=lambda link: -link.score) and len(once) == len(LINKS)
+
+
+_SIZES = {"a": 40, "b": 20, "c": 12, "d": 8}
+_MANY = [Example(f"{name}{i}", name, "?", "SELECT 1") for name, size in _SIZES.items() for i in range(size)]
+
+
+def test_a_sample_is_spread_like_the_whole_and_part_of_every_larger_one() -> None:
+    chosen = sampled(_MANY, 20)
+    assert Counter(example.db_id for example in chosen) == pytest.approx({"a": 10, "b": 5, "c": 3, "d": 2}, abs=1)
+    assert chosen == [example for example in _MANY if example in chosen], "in the order given"
+    assert set(chosen) < set(sampled(_MANY, 30))
+    assert chosen != _MANY[:20]
+    assert sampled(_MANY, 500) == _MANY
+
+
+def test_a_sample_of_spider_is_executable(spider: Path) -> None:
+    examples = load_dataset("spider", spider, sample=100)
+    assert len(examples) == 100
+    assert all(example.executable for example in examples)
+    assert len({example.db_id for example in examples}) >= 18
+
+
+def test_spider_dev_is_whole(spider: Path) -> None:
+    """Guards the loader: every question, and a database for all but those on wta_1."""
+    examples = load_dataset("spider", spider)
+    assert len(examples) == 1034
+    assert sum(example.executable for example in examples) == 972
+    assert {example.db_id for example in examples if not example.executable} == {"wta_1"}
+    assert [example.id for example in examples] == [str(i) for i in range(1034)]
+
+
+def test_limit_takes_the_first_executable_questions(spider: Path) -> None:
+    """Guards comparability: the same N always means the same questions, all of which can be scored."""
+    every = [example for example in load_dataset("spider", spider) if example.executable]
+    assert load_dataset("spider", spider, limit=450) == every[:450]
+    assert load_dataset("spider", spider, limit=5, db="car_1") == [e for e in every if e.db_id == "car_1"][:5]
+
+
+def test_bird_dev_in_its_folder_and_above(bird: Path) -> None:
+    """Guards the layouts: dev/ itself, and the folder around it."""
+    examples = load_dataset("bird", bird / "dev")
+    assert examples == load_dataset("bird", bird)
+    assert len(examples) == 1534
+    on_superhero = load_dataset("bird", bird, db="superhero")
+    assert len(on_superhero) == 129
+    assert all(example.executable for example in on_superhero)
+    assert {example.difficulty for example in examples} == {"simple", "moderate", "challenging"}
+    assert on_superhero[0].evidence
+
+
+def test_mini_dev_takes_the_databases_of_dev(bird: Path) -> None:
+    """Guards mini-dev without a dev_databases folder of its own."""
+    examples = load_dataset("bird", bird / "minidev")
+    assert len(examples) == 500
+    assert sum(example.executable for example in examples) == 52
+
+
+def test_gold_that_exact_match_cannot_read_has_no_hardness(invented: Path, tmp_path: Path) -> None:
+    """Guards the loader against SQL outside of the official grammar."""
+    (tmp_path / "tables.json").write_bytes((invented / "tables.json").read_bytes())
+    query = "SELECT CASE WHEN born > 1955 THEN 1 END FROM author"
+    (tmp_path / "dev.json").write_text(json.dumps([{"db_id": "library", "question": "q", "query": query}]))
+    (example,) = load_dataset("spider", tmp_path)
+    assert (example.difficulty, example.executable) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "db", "says"),
+    [
+        ("sider", {}, None, "choose one of spider, bird, held_out"),
+        ("spider", {}, None, "dev.json is not there: Spider's folder holds"),
+        ("spider", {"dev.json": "[]"}, None, "tables.json is not there"),
+        ("spider", {"dev.json": "{"}, None, "dev.json is not JSON"),
+        ("spider", {"dev.json": "{}"}, None, "dev.json is not a list of questions"),
+        ("spider", {"dev.json": "[]", "tables.json": "[]"}, None, "no question left"),
+        ("bird", {}, None, "dev.json is not there: BIRD's folder holds"),
+        ("bird", {"dev.json": "[]"}, "superhero", "on database superhero"),
+    ],
+)
+def test_wrong_folder_is_told_what_is_missing(
+    tmp_path: Path, name: str, files: dict[str, str], db: str | None, says: str
+) -> None:
+    """Guards against a traceback where one line says what to do."""
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    with pytest.raises(DatasetError, match=says) as raised:
+        load_dataset(name, tmp_path, db=db)
+    assert "\n" not in str(raised.value)
+
+
+def test_paraphrases_ask_for_the_same_sql(tmp_path: Path) -> None:
+    (tmp_path / "paraphrases.jsonl").write_text(
+        '{"id": "spider/7", "other": "Who is oldest?", "short": "oldest one"}\n'
+    )
+    questions = [Question("spider/7", "spider", "pets", "Which person has the highest age?", "SELECT name FROM person")]
+    found = paraphrased([*questions, replace(questions[0], id="spider/8")], tmp_path)
+    assert [(each.id, each.text) for each in found] == [
+        ("paraphrase/spider/7/0", "Who is oldest?"),
+        ("paraphrase/spider/7/1", "oldest one"),
+    ]
+    assert {each.gold for each in found} == {"SELECT name FROM person"}
+
+
+def test_the_check_finds_what_does_not_run_is_empty_or_is_asked_twice(tmp_path: Path) -> None:
+    """Faults name places and no questions, because the sealed part is checked, too."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (tmp_path / "stray").mkdir()
+    (tmp_path / "parts.json").write_text(json.dumps({"train": ["shop"], "choosing": [], "sealed": []}))
+    made = "import sqlite3\ndef build(path):\n    with sqlite3.connect(path) as db:\n        db.execute('{}')\n"
+    (folder / "build").write_text(made.format("CREATE TABLE sale AS SELECT 1 AS amount"))
+
+    def line(sql: str, question: str, **more: object) -> dict[str, object]:
+        return {"question": question, "sql": sql, "kind": "list", "paraphrases": ["a", "b"]} | more
+
+    right = line("SELECT amount FROM sale", "Every amount?")
+    questions = [right, right, line("SELECT price FROM sale", "Prices?"), line("SELECT 1 FROM sale WHERE 0", "None?")]
+    questions += [
+        line("SELECT 1 FROM sale WHERE 0", "Any?", empty=True),
+        line("", "Why?"),
+        line("", "How?", paraphrases=[]),
+    ]
+    turns = [{"question": "Sum?", "sql": "SELECT SUM(amount) FROM sale", "kind": "opening", "continues": 1}]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(each) + "\n" for each in questions))
+    (folder / "dialogues.jsonl").write_text(json.dumps({"turns": turns}) + "\n")
+    done = CliRunner().invoke(app, ["data", "check", str(tmp_path)])
+    assert done.exit_code == 1
+    told = [each for each in done.stderr.splitlines() if "of 1:" not in each]
+    assert told == [
+        "stray: in no part",
+        "shop, question 2 is asked twice",
+        "shop, question 3: its SQL does not run: no such column: price",
+        "shop, question 4: its SQL finds nothing",
+        "shop, question 7 needs two paraphrases",
+        "shop, dialogue 1, turn 1 continues no earlier turn",
+    ]
+    counted = json.loads(done.stdout)
+    assert (counted["questions"], counted["unanswerable"], counted["turns"], counted["faults"]) == (7, 2, 1, 6)
+    assert (counted["skeletons"], counted["first_three_words"]) == (3, 6)

@@ -13,9 +13,9 @@ from eval.datasets.gold_sql import sql_text
 from eval.datasets.official import DatasetError
 from training.data.examples import Item
 from training.data.options import Tally
-from training.wikisql.names import header_words, table_names
 from training.wikisql.parts import invented, is_held_out, wikisql_parts
 from training.wikisql.questions import WikiColumn, WikiQuestion, WikiTable, canonical, load_wikisql
+from training.wikisql.schemas import header_words, table_names
 
 BOATS = WikiTable(
     "boats",

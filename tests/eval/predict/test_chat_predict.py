@@ -1,24 +1,38 @@
-"""One chat for each database: the order of its questions, what stands before them, resuming, and questions that fail."""
+"""One chat for each database: the order of its questions, what stands before them, resuming, and questions that fail.
 
+Keys of constraints, by which replies are told apart: equal where the grammars allow the same.
+
+BIRD's descriptions stand in the schema of a question's database.
+"""
+
+import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.context import AgentOptions
+from agent.grammar.constraint import plan_constraint, sql_constraint
+from agent.prompts.profile import Form
 from decoding.engine.target import PromptTooLong
-from eval.accuracy.predict import ChatPredict, answered, seeded
+from decoding.tokenizer import Tokenizer
+from eval.accuracy.predict import FOLDER, ChatPredict, answered, open_described, seeded
 from eval.accuracy.record import Prediction, Record, read_records
 from eval.accuracy.run import evaluate
 from eval.datasets.official import Example, database_file
 from eval.datasets.selection import by_database, in_order
 from eval.scoring.spider_rules import SPIDER
+from tests.agent.grammar.heroes import SCHEMA
+from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.eval.answering import AnsweringModel, Answers
+from tools.linking.question_context import QuestionContext
 from tools.result import Limits
+from tools.schema import Schema
 
 OPTIONS = AgentOptions(max_attempts=1)
 GOLDS = {
@@ -199,3 +213,98 @@ def test_other_chats_end_with_the_question_they_are_at(invented: Path, tmp_path:
     with pytest.raises(RuntimeError, match="out of power"):
         list(answered(list(by_database(_examples(invented)).values()), predict, 2))
     assert asked.count("gauge/0") <= 1 and "gauge/1" not in asked and "library/1" not in asked
+
+
+STOP = frozenset({2})
+CONTEXT = QuestionContext("How many heroes of most height are over 190?")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer(tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny", seed=5, vocab=1000))
+
+
+def _sql(tokenizer: Tokenizer, context: QuestionContext | None, schema: Schema = SCHEMA, **more: Any) -> Hashable:
+    return sql_constraint.__wrapped__(
+        schema, more.pop("dialect", "sqlite"), tokenizer, STOP, context=context, **more
+    ).key
+
+
+def _plan(tokenizer: Tokenizer, context: QuestionContext | None, schema: Schema = SCHEMA, **more: Any) -> Hashable:
+    return plan_constraint.__wrapped__(schema, tokenizer, STOP, context=context, **more).key
+
+
+def test_constraints_made_of_the_same_have_the_same_key(tokenizer: Tokenizer) -> None:
+    copied = Schema(tuple(replace(table) for table in SCHEMA.tables), "sqlite")
+    for key in (_sql, _plan):
+        assert key(tokenizer, CONTEXT) == key(tokenizer, replace(CONTEXT), copied)
+        assert hash(key(tokenizer, CONTEXT)) == hash(key(tokenizer, replace(CONTEXT), copied))
+
+
+@pytest.mark.parametrize("make", [_sql, _plan])
+def test_another_schema_form_or_bound_is_another_key(make: Any, tokenizer: Tokenizer) -> None:
+    fewer = Schema(SCHEMA.tables[:2], "sqlite")
+    keys = [make(tokenizer, CONTEXT), make(tokenizer, None), make(tokenizer, CONTEXT, fewer)]
+    keys += [make(tokenizer, CONTEXT, form=Form("line")), make(tokenizer, CONTEXT, size=2048)]
+    keys += [_sql(tokenizer, CONTEXT, dialect="duckdb")]
+    assert len(set(keys)) == len(keys)
+
+
+CHANGES = {  # of the grammars of SQL and of plans
+    "counted": (False, True),
+    "keys": (True, False),
+    "dates": (True, False),
+    "roles": (False, False),  # no role is said
+    "wildcards": (False, False),  # it acts on SQL that is written
+}
+
+
+@pytest.mark.parametrize(("rule", "sql", "plan"), [(name, *both) for name, both in CHANGES.items()])
+def test_a_rule_changes_the_key_of_the_grammar_that_it_changes(
+    rule: str, sql: bool, plan: bool, tokenizer: Tokenizer
+) -> None:
+    """Guards reuse: a rule that demands nothing of this question leaves its grammar, and so the model's reply, the same."""
+    changed = replace(CONTEXT, without=(rule,))
+    assert (_sql(tokenizer, CONTEXT) != _sql(tokenizer, changed)) is sql
+    assert (_plan(tokenizer, CONTEXT) != _plan(tokenizer, changed)) is plan
+
+
+@pytest.mark.parametrize("change", [{"question": "Which heroes?"}, {"plan": "hero | SELECT _"}, {"around": ("5",)}])
+def test_what_was_said_belongs_to_the_key_of_sql(change: dict[str, Any], tokenizer: Tokenizer) -> None:
+    assert _sql(tokenizer, CONTEXT) != _sql(tokenizer, replace(CONTEXT, **change))
+
+
+@pytest.fixture
+def heroes(tmp_path: Path) -> Path:
+    path = tmp_path / "heroes.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE Hero (id INTEGER, h_cm INTEGER)")
+        connection.execute("INSERT INTO Hero VALUES (1, 180)")
+    connection.close()
+    return path
+
+
+def test_descriptions_beside_the_file(heroes: Path) -> None:
+    folder = heroes.parent / FOLDER
+    folder.mkdir()
+    (folder / "hero.csv").write_bytes(
+        b"\xef\xbb\xbforiginal_column_name,column_name,column_description,data_format,value_description\n"
+        b"id,,,integer,\n"
+        b'h_cm ,height,the height of the hero ,integer,"NULL means\nunknown \x96 or none"\n'
+        b"gone,,a column that the file lacks,text,\n"
+    )
+    (folder / "villain.csv").write_text("original_column_name,column_description\nid,who\n")
+    for engine in ("sqlite", "duckdb"):
+        database = open_described(heroes, engine)
+        (table,) = database.schema().tables
+        assert [column.comment for column in table.columns] == [
+            "",
+            "the height of the hero NULL means\nunknown � or none",
+        ]
+        database.close()
+
+
+def test_without_descriptions(heroes: Path) -> None:
+    database = open_described(heroes, "sqlite")
+    assert [column.comment for column in database.schema().tables[0].columns] == ["", ""]
+    database.close()

@@ -79,7 +79,7 @@ def test_a_run_that_was_killed_goes_on(tiny: str, questions: Path, tmp_path: Pat
 
 def test_follow_up_steps_find_the_conversations_texts(tiny: str, questions: Path, tmp_path: Path) -> None:
     """The recall that a text had when the agent asked for it is there again, and no more than that."""
-    result = run(tiny, questions, tmp_path, "--limit", "1", "--orders", "1", "--no-predicted-outputs",
+    result = run(tiny, questions, tmp_path, "--limit", "1", "--schema-permutations", "1", "--no-predicted-outputs",
                  "--method", "jacobi_forcing:from_prompt=false",
                  "--method", "jacobi_forcing:from_prompt=false,from_recall=false")  # fmt: skip
     summary = json.loads(result.stdout.splitlines()[-1])

@@ -1,4 +1,7 @@
-"""A decoding as cells in their places: what each is called, and that text and figure show every one of them."""
+"""A decoding as cells in their places: what each is called, and that text and figure show every one of them.
+
+Fast-forwarded and stationary tokens, on a decoding written down by hand.
+"""
 
 import io
 import json
@@ -14,7 +17,16 @@ from app.cli import app
 from app.shared import exit_codes
 from decoding.engine.draft import Draft
 from decoding.engine.rounds import Round
-from eval.speed.trajectory import Cell, StepTrajectory, print_trajectory, svg, trajectory, write_figure
+from eval.speed.agent_calls import (
+    Cell,
+    JacobiCounts,
+    StepTrajectory,
+    count,
+    print_trajectory,
+    svg,
+    trajectory,
+    write_figure,
+)
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 
@@ -142,3 +154,41 @@ def test_what_cannot_be_is_one_line(tiny: str, tmp_path: Path) -> None:
     ):
         result = run(tiny, tmp_path, *arguments)
         assert result.exit_code == exit_codes.USAGE and says in result.stderr, json.dumps(result.stderr)
+
+
+def make_jacobi_counts(
+    guess: Draft, accepted: tuple[int, ...], committed: tuple[int, ...], forced: tuple[int, ...] = ()
+) -> Round:
+    return Round(0, 0, 1, 1, guess.tokens, guess.parents, accepted, committed, forced, 0.0, 0.0, 0.0)
+
+
+def chain(*tokens: int) -> Draft:
+    return Draft.chain(tokens)
+
+
+def test_counts_of_a_hand_made_decoding() -> None:
+    """The text is 10 11 12 13 14 15 16 17.
+
+    Positions 3 and 5 are right below wrong guesses; 3 is kept until it is accepted, 5 is lost again. Position 6 is right
+    and kept, 7 is right but never below a wrong guess.
+    """
+    rounds = [
+        make_jacobi_counts(chain(10, 0, 0, 13, 0, 15), (0,), (10, 11)),
+        make_jacobi_counts(chain(0, 13, 0, 0, 16), (), (12,)),
+        make_jacobi_counts(chain(13, 0, 0, 16), (0,), (13, 14)),
+        make_jacobi_counts(chain(15, 16, 17), (0, 1), (15, 16, 17)),
+    ]
+    assert count(rounds) == JacobiCounts(forwards=4, fast_forwarded=4, stationary=2)
+    assert count(rounds[:1]) == JacobiCounts(1, 1, 0)
+    assert count(rounds) + count(rounds[:1]) == JacobiCounts(5, 5, 2)
+
+
+def test_forced_tokens_move_positions_and_another_branch_may_win() -> None:
+    """The text is 1 2 3 4 5 6; 2 3 are forced; the candidate 4 beats the own guess 9, below which 5 is right and kept."""
+    rounds = [
+        make_jacobi_counts(chain(0, 2, 3, 9, 5), (), (1,), forced=(2, 3)),
+        make_jacobi_counts(Draft.trie([(9, 5), (4, 5)]), (2, 3), (4, 5, 6)),
+    ]
+    assert count(rounds) == JacobiCounts(forwards=2, fast_forwarded=2, stationary=1)
+    plain = [make_jacobi_counts(Draft(), (), (token,)) for token in (1, 2, 3)]
+    assert count(plain) == JacobiCounts(forwards=3)

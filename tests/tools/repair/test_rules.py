@@ -8,8 +8,7 @@ from sqlglot import exp, parse_one
 
 from tools.linking.match_values import ValueMatch
 from tools.linking.question_context import QuestionContext
-from tools.repair.repair_query import rewritten
-from tools.repair.rules import RULE_NAMES, RULES, rules_of
+from tools.repair.rules import RULE_NAMES, RULES, rewritten, rules_of
 from tools.schema import Column, ForeignKey, Schema, Table
 
 
@@ -318,7 +317,7 @@ def test_every_rule_says_what_holds_after_it() -> None:
 def test_rules_leave_the_tree_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against a rule that rewrites what the next caller still holds."""
     tree = parse_one("SELECT name FROM hero WHERE name = NULL")
-    monkeypatch.setattr("tools.repair.repair_query.parse_or_nothing", lambda sql, dialect: [tree])
+    monkeypatch.setattr("tools.repair.rules.parse_or_nothing", lambda sql, dialect: [tree])
     context = QuestionContext("")
     assert rewritten("", HEROES, context, rules_of("sql", context)) is not None
     assert tree.find(exp.EQ) is not None

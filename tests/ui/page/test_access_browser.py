@@ -1,4 +1,11 @@
-"""Guards, in a real browser, that the page can be used by ear and on a phone."""
+"""Guards, in a real browser, that the page can be used by ear and on a phone.
+
+Guards, in a real browser, what somebody sees who was never here: a tour, once, and tabs that say what they are for.
+
+Guards, in a real browser, what a person does with the SQL of an answer: run it by a key, stop it, go back.
+
+Guards, in a real browser, that what cannot be opened says so at its field, and that a conversation keeps to its data.
+"""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.browser import ask, chromium, open_browser, open_page, served, side_tab, tab, until
+from tests.ui.browser import ask, choose_file, chromium, open_browser, open_page, served, side_tab, tab, until
 from tests.ui.workspaces import scripted_workspace
 
 if not os.environ.get("SQLAGENT_BROWSER"):
@@ -78,3 +85,218 @@ def test_on_a_phone_the_question_box_stays_in_view(served_at: tuple[Any, str]) -
     assert edge == "rgb(100, 116, 139)"
     assert page.evaluate("() => getComputedStyle(document.documentElement).colorScheme") == "dark"
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+
+
+if not os.environ.get("SQLAGENT_BROWSER"):
+    pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
+assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
+
+COUNT = "How many albums?"
+EMPTY = {
+    "Result": "No rows yet", "Chart": "No chart yet", "SQL": "No SQL yet", "Savings": "Nothing saved yet",
+    "Decoding": "Ask a question", "Race": "No race yet",
+}  # fmt: skip
+COMES = {"Result": "#export", "SQL": "#run"}
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[tuple[Any, str]]:
+    workspace = scripted_workspace(tmp_path, {COUNT: "SELECT COUNT(*) AS albums FROM albums"})
+    with open_browser() as browser, served(workspace) as address:
+        yield browser.new_context(viewport={"width": 1360, "height": 860}), address
+
+
+def test_the_tour_ends_by_itself_and_does_not_return(context: tuple[Any, str]) -> None:
+    page = open_page(*context)
+    until(page, "#tour", "1 of 3")
+    assert page.locator("#question.toured").count() == 1
+    until(page, "#tour", "2 of 3")
+    page.wait_for_selector("#tour", state="detached", timeout=15_000)
+    assert page.locator(".toured").count() == 0
+    page.reload()
+    page.wait_for_selector(".schema details", state="attached")
+    page.wait_for_timeout(1000)
+    assert page.locator("#tour").count() == 0
+
+
+def test_the_tour_can_be_skipped(context: tuple[Any, str]) -> None:
+    page = open_page(*context)
+    page.click("#tour button")
+    page.wait_for_selector("#tour", state="detached")
+    page.reload()
+    page.wait_for_selector(".schema details", state="attached")
+    page.wait_for_timeout(1000)
+    assert page.locator("#tour").count() == 0
+
+
+def test_on_a_phone_the_tour_leaves_the_question_free(context: tuple[Any, str]) -> None:
+    """The rule for small screens did not reach the tour, which lay over the question box."""
+    opened, address = context
+    page = open_page(opened.browser.new_context(viewport={"width": 390, "height": 844}), address)
+    card, question = page.locator("#tour").bounding_box(), page.locator("#question").bounding_box()
+    assert card["y"] + card["height"] < question["y"]
+
+
+def test_every_tab_says_what_it_is_for_until_there_is_an_answer(context: tuple[Any, str]) -> None:
+    page = open_page(*context)
+    for name, told in EMPTY.items():
+        tab(page, name)
+        until(page, "#tabs [role=tabpanel]", told)
+        if name in COMES:
+            page.wait_for_selector(COMES[name], state="hidden")
+    ask(page, COUNT)
+    until(page, "#chat", "4 albums.")
+    for name in COMES:
+        tab(page, name)
+        page.wait_for_selector(COMES[name])
+        assert "yet" not in page.locator("#tabs [role=tabpanel]:visible").inner_text()
+    assert page.troubles == []
+
+
+if not os.environ.get("SQLAGENT_BROWSER"):
+    pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
+assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
+
+
+ENDLESS = "SELECT COUNT(*) FROM range(1000000) a, range(10000000) b WHERE a.range % 7 = b.range % 5"
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Any]:
+    workspace = scripted_workspace(tmp_path, {COUNT: "SELECT COUNT(*) AS albums FROM albums"})
+    with open_browser() as browser, served(workspace) as address:
+        opened = open_page(browser.new_context(viewport={"width": 1360, "height": 860}), address)
+        ask(opened, COUNT)
+        until(opened, "#caption", "1 row")
+        tab(opened, "SQL")
+        until(opened, "#sql", "COUNT")
+        yield opened
+        assert opened.troubles == []
+
+
+def write(page: Any, sql: str) -> None:
+    """Put SQL into the editor and run it by the key."""
+    page.click("#sql .cm-content")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.insert_text(sql)
+    page.wait_for_timeout(300)
+    page.keyboard.press("Control+Enter")
+
+
+def test_a_key_runs_the_sql_and_a_click_brings_the_answer_back(page: Any) -> None:
+    write(page, "SELECT title FROM albums")
+    until(page, "#trouble", "4 rows")
+    assert "\n" not in page.inner_text("#sql .cm-content").strip()
+    page.click("#own")
+    until(page, "#sql", "COUNT")
+    until(page, "#caption", "1 row")
+    page.wait_for_selector("#own", state="hidden")
+
+
+def test_the_editor_has_a_line_for_each_clause_and_no_more_room_than_they_need(page: Any) -> None:
+    """It once was an empty box of 350 pixels with the statement in one line."""
+    assert page.locator("#sql .cm-line").count() >= 2
+    assert page.locator("#sql .cm-editor").bounding_box()["height"] < 160
+
+
+def test_a_statement_that_runs_long_can_be_stopped(page: Any) -> None:
+    write(page, ENDLESS)
+    page.wait_for_selector("#trouble .spinner")
+    page.wait_for_selector("#run", state="hidden")
+    page.wait_for_timeout(500)
+    page.click("#halt")
+    until(page, "#trouble", "⚠")
+    page.wait_for_selector("#run")
+    assert "deadline" not in page.inner_text("#trouble")
+    write(page, "SELECT 1 AS one")
+    until(page, "#trouble", "1 row")
+
+
+if not os.environ.get("SQLAGENT_BROWSER"):
+    pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
+assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
+
+
+@pytest.fixture
+def page_opening_browser(tmp_path: Path) -> Iterator[Any]:
+    workspace = scripted_workspace(tmp_path, {COUNT: "SELECT COUNT(*) AS albums FROM albums"})
+    with open_browser() as browser, served(workspace) as address:
+        opened = open_page(browser.new_context(viewport={"width": 1360, "height": 860}), address)
+        yield opened
+        assert opened.troubles == []
+
+
+def test_what_cannot_be_opened_says_so_at_its_field(page_opening_browser: Any, tmp_path: Path) -> None:
+    ask(page_opening_browser, COUNT)
+    until(page_opening_browser, "#caption", "1 row")
+    page_opening_browser.click("#open > button")
+    page_opening_browser.fill("#url input, #url textarea", "nonsense")
+    page_opening_browser.click("#open-url")
+    until(page_opening_browser, "#url-trouble", "postgresql://")
+    (tmp_path / "broken.xlsx").write_text("<b>no workbook</b>")
+    choose_file(page_opening_browser, "#files button", tmp_path / "broken.xlsx")
+    until(page_opening_browser, "#files-trouble", "broken.xlsx")
+    assert "/" not in page_opening_browser.inner_text("#files-trouble")  # not the folder where the server keeps it
+    assert page_opening_browser.locator("#url input, #url textarea").input_value() == "nonsense"
+    assert COUNT in page_opening_browser.inner_text("#chat")
+    assert "1 row" in page_opening_browser.inner_text("#caption")
+    assert page_opening_browser.locator(".toast-body, .block .error").count() == 0
+
+
+def test_a_conversation_keeps_to_its_data(page_opening_browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "albums.csv").write_text("album_id,title\n1,One\n2,Two\n")
+    page_opening_browser.click("#open > button")
+    choose_file(page_opening_browser, "#files button", tmp_path / "albums.csv")
+    page_opening_browser.click("#incoming-alone")
+    until(page_opening_browser, "#schema", "2 rows")
+    ask(page_opening_browser, COUNT)
+    until(page_opening_browser, "#caption", "1 row")
+    page_opening_browser.wait_for_selector("#question [data-testid=submit-button]")
+    page_opening_browser.click("#example")
+    page_opening_browser.wait_for_function(
+        "() => !document.querySelector('#chat').innerText.includes('How many albums?')"
+    )
+    side_tab(page_opening_browser, "Chats")
+    page_opening_browser.click(f"#conversations label:has-text('{COUNT}')")
+    until(page_opening_browser, "#notice", "albums.csv")
+    ask(page_opening_browser, "How many now?")
+    page_opening_browser.wait_for_function(
+        "() => document.querySelector('#question textarea').value === 'How many now?'"
+    )
+    assert "How many now?" not in page_opening_browser.inner_text("#chat")
+
+
+def test_a_file_is_shown_before_it_is_taken_in_and_taking_it_is_undone(
+    page_opening_browser: Any, tmp_path: Path
+) -> None:
+    """The whole way: titles, another row of names, what is not a number, beside what is open, and back."""
+    (tmp_path / "albums.csv").write_text("album_id,title\n1,One\n2,Two\n")
+    (tmp_path / "rents.csv").write_text(
+        "Rents;;\nshop;rent;since\n1;1.200,50 €;13.02.2023\n2;900,00 €;soon\n3;3 €;1.1.2024\n"
+    )
+    page_opening_browser.click("#open > button")
+    choose_file(page_opening_browser, "#files button", tmp_path / "albums.csv")
+    page_opening_browser.click("#incoming-alone")
+    until(page_opening_browser, "#schema", "2 rows")
+    ask(page_opening_browser, COUNT)
+    until(page_opening_browser, "#chat", "2 albums.")
+    choose_file(page_opening_browser, "#files button", tmp_path / "rents.csv")
+    until(page_opening_browser, "#incoming-view", "1 of 3 values is no date")
+    until(page_opening_browser, "#incoming-view", "in €")
+    assert page_opening_browser.locator("#incoming-view .names").inner_text().split() == ["2", "shop", "rent", "since"]
+    page_opening_browser.click("#incoming-header input")
+    page_opening_browser.click("#incoming-header [role=option]:has-text('row 1')")
+    page_opening_browser.wait_for_function(
+        "() => document.querySelector('#incoming-view .names')?.innerText.includes('Rents')"
+    )
+    page_opening_browser.click("#incoming-header input")
+    page_opening_browser.click("#incoming-header [role=option]:has-text('row 2')")
+    page_opening_browser.wait_for_function(
+        "() => document.querySelector('#incoming-view .names')?.innerText.includes('shop')"
+    )
+    page_opening_browser.click("#incoming-beside")
+    until(page_opening_browser, "#schema", "rents")
+    assert COUNT in page_opening_browser.inner_text("#chat") and "albums" in page_opening_browser.inner_text("#schema")
+    page_opening_browser.click("#undo")
+    page_opening_browser.wait_for_function("() => !document.querySelector('#schema').innerText.includes('rents')")
+    assert COUNT in page_opening_browser.inner_text("#chat")

@@ -14,11 +14,9 @@ from app.serve.ui import _rules, _serving, _users
 from tests.ui.browser import served
 from tests.ui.page.visitor import Visitor
 from tests.ui.workspaces import scripted_workspace
-from ui.page.asking import Asking
 from ui.page.following import told
 from ui.page.page import build_page
-from ui.page.serve import Serving
-from ui.page.wiring import Controller, wire
+from ui.page.serve import Asking, Controller, Serving, wire
 from ui.session.services import GuestRules
 from ui.session.workspace import Workspace
 

@@ -1,21 +1,34 @@
-"""Guards the views of a turn: what they show is what the records say."""
+"""Guards the views of a turn: what they show is what the records say.
 
+Guards the page against files from strangers: an event is refused, or everything that is shown of it can be shown.
+
+Guards that text can be read: contrast after WCAG 2, AA, of the theme's colours and of the page's own, light and dark.
+
+Guards the small line in an answer: drawn where it says more than rows, in order, never through what is missing.
+"""
+
+import json
+import random
 import re
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from agent.observe.events import Event, Failed
+from agent.observe.events import Event, EventError, Failed, Finished, from_json, to_json
 from agent.observe.step_record import savings
 from agent.race import Lane
 from decoding.engine.rounds import Round, origins
 from tests.ui.conftest import recorded
 from tools.schema import Column, ForeignKey, Schema, Table
+from ui.page.page import FOLDER
+from ui.page.serve import theme
 from ui.session.conversation_view import ConversationView, StepView, TurnView
+from ui.session.run import remembered
 from ui.views.charts import ACROSS, MOST_BARS, NO_VALUE, draw, fitting, picture, suggest
 from ui.views.data_html import schema_html
-from ui.views.messages import messages
+from ui.views.line_svg import LEAST_POINTS, line_html, series_of
+from ui.views.messages import messages, turn_messages
 from ui.views.passes import Guess, decoding_html, passes, passes_html, tokens_html, tree_svg
 from ui.views.savings_html import race_html, savings_html
 from ui.views.words import counted
@@ -230,3 +243,199 @@ def test_the_schema_browser_escapes_and_shows_keys() -> None:
     for part in ("albums", "1,200 rows", "→ artists", "&lt;b&gt;", "primary key"):
         assert part in view
     assert "<b>&lt;" not in view and "<id>" not in view
+
+
+ODD: list[Any] = [None, "", "x", -1, 0, 10**400, 1e308, True, [], ["x"], {}, {"a": 1}, [[1], [2, 3]]]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value inside a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, each in items for place in places(each, (*path, key)))]
+
+
+def damaged(line: str, random_: random.Random) -> str:
+    body = json.loads(line)
+    path = random_.choice(places(body)[1:])
+    inside = body
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = random_.choice(ODD)
+    return json.dumps(body)
+
+
+def show(events: list[Event]) -> None:
+    view = ConversationView(events)
+    messages(view.turns)
+    remembered(view.turns)
+    for turn in view.turns:
+        savings_html(turn, view.turns)
+        answer = turn.answer or {}
+        suggest(answer.get("columns", []), answer.get("rows", []))
+        for step in turn.steps:
+            decoding_html(step)
+
+
+def test_a_count_that_no_step_can_have_is_refused(albums: list[Event]) -> None:
+    """One did not fit a float, and the page could not be drawn."""
+    line = next(to_json(event) for event in albums if isinstance(event, Finished))
+    body = json.loads(line)
+    body["record"]["plain_forwards"] = 10**400
+    with pytest.raises(EventError):
+        from_json(json.dumps(body))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_event_is_refused_or_can_be_shown(albums: list[Event], seed: int) -> None:
+    random_ = random.Random(seed)
+    lines = [to_json(event) for event in albums]
+    refused = 0
+    for _ in range(40):
+        place = random_.randrange(len(lines))
+        line = damaged(lines[place], random_)
+        try:
+            event = from_json(line)
+        except EventError:
+            refused += 1
+            continue
+        try:
+            show([*albums[:place], event, *albums[place + 1 :]])
+        except Exception as error:
+            raise AssertionError(line[:2000]) from error
+    assert refused > 5
+
+
+TEXT, EDGE = 4.5, 3.0
+PAIRS = (
+    ("body_text_color", "background_fill_primary"),
+    ("body_text_color", "background_fill_secondary"),
+    ("body_text_color_subdued", "background_fill_primary"),
+    ("body_text_color_subdued", "background_fill_secondary"),
+    ("button_primary_text_color", "button_primary_background_fill"),
+    ("button_primary_text_color", "button_primary_background_fill_hover"),
+    ("button_secondary_text_color", "button_secondary_background_fill"),
+    ("button_cancel_text_color", "button_cancel_background_fill"),
+    ("input_placeholder_color", "input_background_fill"),
+    ("block_title_text_color", "block_background_fill"),
+    ("block_label_text_color", "block_background_fill"),
+    ("checkbox_label_text_color", "checkbox_label_background_fill"),
+    ("checkbox_label_text_color_selected", "checkbox_label_background_fill_selected"),
+)
+OWN = (("accepted", TEXT), ("lost", TEXT), ("edge", EDGE), ("recycled", EDGE), ("bonus", EDGE), ("forced", EDGE))
+
+
+def colour(name: str, dark: bool, made: Any) -> str:
+    """A theme's colour as #rrggbb; a dark one that is not given is the light one."""
+    value = (getattr(made, f"{name}_dark", None) if dark else None) or getattr(made, name)
+    while value.startswith("*"):
+        name = value[1:]
+        value = (getattr(made, f"{name}_dark", None) if dark else None) or getattr(made, name)
+    return {"white": "#ffffff", "black": "#000000"}.get(value, value)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(first: str, second: str) -> float:
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_measure_is_the_standards() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("text", "behind"), PAIRS)
+def test_the_themes_text_can_be_read(text: str, behind: str, dark: bool) -> None:
+    made = theme()
+    assert contrast(colour(text, dark, made), colour(behind, dark, made)) >= TEXT
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("name", "least"), OWN)
+def test_the_pages_own_colours_stand_out(name: str, least: float, dark: bool) -> None:
+    style = (FOLDER / "style.css").read_text(encoding="utf-8")
+    named = re.compile(r"--([\w-]+): (#\w{6})")
+    first, second = (
+        dict(named.findall(body)) for body in re.findall(r"(?::root|\.dark) \{([^}]*--accepted:[^}]*)\}", style)
+    )
+    own = {**first, **(second if dark else {})}
+    assert contrast(own[name], colour("background_fill_primary", dark, theme())) >= least
+
+
+YEARS = [[2010 + i, 3 * i % 7] for i in range(8)]
+
+
+def shown(rows: list[list[Any]], kinds: tuple[str, ...] = ("digits", "amount"), name: str = "year") -> dict[str, Any]:
+    return {"headings": [name, "albums", "sales"][: len(kinds)], "rows": rows, "kinds": list(kinds)}
+
+
+def answer(rows: list[list[Any]], **more: Any) -> dict[str, Any]:
+    return {"shown": shown(rows), "columns": ["year", "n"], "rows": rows, "answer": "Told.", "error": None, "sql": "",
+            "attempts": [], "doubts": [], "dialect": "duckdb"} | more  # fmt: skip
+
+
+def test_years_without_an_order_become_a_line_in_the_order_of_time() -> None:
+    series = series_of(shown([YEARS[i] for i in (5, 2, 7, 0, 3, 6, 1, 4)]))
+    assert series is not None
+    assert [point.when for point in series.points] == [str(2010 + i) for i in range(8)]
+    drawn = line_html(answer(YEARS), 8)
+    across = [float(x) for x in re.findall(r"([0-9.]+),[0-9.]+", drawn.partition("<polyline")[2].partition("/>")[0])]
+    assert across == sorted(across) and len(across) == 8
+    assert "highest 6 (2012)" in drawn and "figcaption" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (shown(YEARS[: LEAST_POINTS - 1]), "too few"),
+        (shown(sorted(YEARS, key=lambda row: -row[1])), "a ranking: which years had most"),
+        (shown([*YEARS, [2011, 5]]), "a year twice: several series"),
+        (shown([[i, 3] for i in range(8)], name="artist_id"), "keys are no times"),
+        (shown([[*row, 1] for row in YEARS], ("digits", "amount", "amount")), "two amounts"),
+        (shown([[f"c{i}", i] for i in range(8)], ("text", "amount"), "city"), "names"),
+        ({}, "a record without what was shown"),
+    ],
+)
+def test_no_line_is_drawn(table: dict[str, Any], why: str) -> None:
+    assert series_of(table) is None, why
+
+
+def test_months_and_days_are_times() -> None:
+    months = [[f"2024-{month:02}", month] for month in range(1, 9)]
+    days = [[f"2024-01-0{day} 00:00:00", day % 3] for day in range(1, 8)]
+    assert series_of(shown(months, ("text", "amount"), "month")) is not None
+    assert series_of(shown(days, ("time", "amount"), "day")) is not None
+
+
+def test_what_is_missing_is_said_and_no_line_runs_through_it() -> None:
+    rows = [*YEARS[:3], [2013, None], *YEARS[4:], [None, 4]]
+    drawn = line_html(answer(rows, truncated=True), 30)
+    assert drawn.count("<polyline") == 2
+    for part in ("1 gap: no number.", "1 row without a year is left out.", "The first 9 of 30 rows are drawn.",
+                 "cut off by the row limit: the line is partial"):  # fmt: skip
+        assert part in drawn
+
+
+def test_headings_and_cells_stay_text() -> None:
+    rows = [[f"2024-01-0{day}", day] for day in range(1, 8)]
+    table = {"headings": ["<day>", "<b>sold</b>"], "rows": rows, "kinds": ["time", "amount"]}
+    drawn = line_html({"shown": table}, 7)
+    assert drawn and "<b>" not in drawn and "<day>" not in drawn
+
+
+def test_a_line_takes_the_place_of_bars_in_the_answer() -> None:
+    told = turn_messages(TurnView("?", answer=answer(YEARS), row_count=8), 0)[-1]["content"]
+    assert "<polyline" in told and 'class="bar"' not in told and "3 more rows in the result" in told
+    few = turn_messages(TurnView("?", answer=answer(YEARS[:4]), row_count=4), 0)[-1]["content"]
+    assert "<polyline" not in few and 'class="bar"' in few
+
+
+def test_an_answer_says_that_the_row_limit_cut_its_rows_off() -> None:
+    told = turn_messages(TurnView("?", answer=answer(YEARS, truncated=True), row_count=8), 0)[-1]["content"]
+    assert "*3 more rows in the result; cut off by the row limit*" in told

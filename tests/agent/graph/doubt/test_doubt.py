@@ -33,7 +33,7 @@ def four_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def doubtful(talk: Talk, *lines: str, calibration: Calibration = ALL_WRONG, **options: Any) -> Conversation:
-    made = talk(PLAN, *lines, **{"second_look": True, **options})
+    made = talk(PLAN, *lines, **{"rerank": True, **options})
     made.toolbox.calibration = calibration
     return made
 
@@ -96,13 +96,13 @@ def test_a_second_look_leaves_the_calls_that_the_page_races(talk: Talk) -> None:
 
 
 def test_without_a_second_look_nothing_more_is_asked(talk: Talk) -> None:
-    answer = doubtful(talk, NOTHING, second_look=False).ask(QUESTION)
+    answer = doubtful(talk, NOTHING, rerank=False).ask(QUESTION)
     assert answer.probably_wrong and not answer.alternatives
     assert [step["name"] for step in answer.steps] == ["link", "plan", "generate", "check", "execute", "answer"]
 
 
 def test_without_a_calibration_only_what_is_seen_is_said(talk: Talk) -> None:
-    answer = talk(PLAN, "SELECT SUM(singer_id) FROM singer", second_look=True).ask("How many singers are there?")
+    answer = talk(PLAN, "SELECT SUM(singer_id) FROM singer", rerank=True).ask("How many singers are there?")
     assert answer.confidence is None and not answer.probably_wrong
     assert answer.doubts == ["It computes the sum of a key."]
 
@@ -119,7 +119,7 @@ def test_a_failed_answer_has_no_confidence(talk: Talk) -> None:
 
 def test_what_a_rule_changed_is_not_judged(talk: Talk) -> None:
     """Guards a follow-up that a rule is sure of against doubts that were learned from the model's SQL."""
-    conversation = doubtful(talk, COUNT, second_look=False)
+    conversation = doubtful(talk, COUNT, rerank=False)
     conversation.ask("How many singers are from France?")
     answer = conversation.ask("And from Spain?")
     assert answer.rows == [[1]] and answer.continues == 1

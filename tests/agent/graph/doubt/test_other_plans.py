@@ -85,7 +85,7 @@ def test_a_remote_model_is_sampled(talk: Talk, monkeypatch: pytest.MonkeyPatch) 
         "SELECT name FROM singer",
         *["a: b | c"] * OTHER_PLANS,
         "SELECT 1",
-        second_look=True,
+        rerank=True,
     )
     conversation.toolbox.calibration = Calibration(0.5, {}, 0.5)
     drawn: list[int] = []

@@ -1,4 +1,7 @@
-"""Adapters: the error of int8 files, peft's format, merging, factorising, and loading with either target."""
+"""Adapters: the error of int8 files, peft's format, merging, factorising, and loading with either target.
+
+What comes with the embedded model: an adapter with masks, and masks for the model without it.
+"""
 
 import json
 from dataclasses import replace
@@ -15,20 +18,21 @@ from decoding.checkpoints.adapter import (
     AdapterMismatch,
     Factors,
     check_base,
-    compressed,
-    factorise,
     merged_weights,
     read_adapter,
     write_adapter,
     write_peft,
 )
+from decoding.checkpoints.catalog import SHIPPED_ADAPTER, chosen_adapter, chosen_masks
+from decoding.checkpoints.identity import target_identity
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import SamplingParams
+from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint
+from training.low_rank import compressed, factorise
 
 MODULES = {"model.layers.0.self_attn.q_proj": (32, 32), "model.layers.1.mlp.down_proj": (32, 48)}
 ABOUT = About("tiny", "0" * 64, prompt_version=3, notes={"licence": "CC BY-SA 4.0", "steps": 7})
@@ -239,3 +243,48 @@ def test_loading_refuses_another_base_unless_told_otherwise(checkpoint: Path, tm
     with pytest.raises(AdapterMismatch):
         load_text_decoder(str(checkpoint), dtype="fp32", adapter=tmp_path)
     load_text_decoder(str(checkpoint), dtype="fp32", adapter=tmp_path, any_base=True)
+
+
+PROMPT = "<|im_start|>user\nWrite a short letter to a friend about the sea.<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_masks_belong_to_the_target_that_they_come_with() -> None:
+    adapter = read_adapter(SHIPPED_ADAPTER)
+    for merged in (adapter, None):
+        masks = chosen_masks("embedded", merged)
+        assert masks and masks.target and masks.pairs
+        mine = target_identity(adapter.about.base_sha256, merged)
+        assert not masks.target.difference(replace(mine, prompt_hash=masks.target.prompt_hash))
+
+
+def test_other_models_have_the_masks_beside_their_adapter_alone(tmp_path: Path) -> None:
+    adapter = read_adapter(SHIPPED_ADAPTER)
+    assert chosen_masks("other/model", None) is None
+    assert chosen_masks("other/model", adapter) is not None
+    assert chosen_masks("embedded", replace(adapter, files=())) is None
+    assert chosen_adapter("embedded", tmp_path, "none") is None and chosen_adapter("other", tmp_path, "auto") is None
+
+
+@pytest.fixture(scope="module")
+def base() -> TextDecoder:
+    return load_text_decoder("embedded", dtype="int8", device="cpu", adapter="none")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("mask_tokens", {"copies": 0, "budget": 16, "masked": 8, "masks": 4}),
+        ("jacobi_forcing", {"block_size": 4, "blocks": 4, "candidates": 0, "pool_size": 0}),
+        ("adaptive", {"copies": 0, "row_cost": 0.01}),
+        ("adaptive", {}),
+    ],
+)
+def test_the_base_s_masks_change_no_text_and_save_forwards(
+    base: TextDecoder, name: str, options: dict[str, object], temperature: float
+) -> None:
+    settings = SamplingParams(decoder="plain", temperature=temperature, seed=4, max_new_tokens=40)
+    want = base.generate(PROMPT, settings)
+    found = base.generate(PROMPT, replace(settings, decoder=name, options=options))
+    assert found.tokens == want.tokens
+    assert len(found.rounds) < len(want.rounds)

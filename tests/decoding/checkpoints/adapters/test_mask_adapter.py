@@ -15,6 +15,7 @@ import torch
 from safetensors.numpy import save
 
 from decoding.checkpoints.bigrams import Beginnings, TextScores, TokenPairs
+from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
 from decoding.checkpoints.identity import TargetIdentity
 from decoding.checkpoints.mask_adapter import (
     FILE,
@@ -79,6 +80,21 @@ def target_of(kind: str, masks: MaskAdapter | None) -> AnyTarget:
 def rounds_of(target: AnyTarget, method: Method, sampler: Sampler, **kw: object) -> list[Round]:
     options = {"prompt": PROMPT, "max_new_tokens": 32, **kw}
     return list(decode(target, [Request(method=method, sampler=sampler, **options)]))  # type: ignore[arg-type]
+
+
+def test_what_drafts_count_on_comes_with_the_masks(tmp_path: Path) -> None:
+    """Priors that were fitted for one adapter counted for every model, because they stood in the code."""
+    worthless = DraftPriors(masks=(0.0,) * 12, masks_with_copies=(0.0,) * 12, asking=0.1)
+    write_mask_adapter(replace(random_adapter(), priors=worthless), tmp_path)
+    read = read_mask_adapter(tmp_path)
+    assert read and read.priors == worthless and random_adapter().priors == DEFAULT_PRIORS
+    for masks, is_hung in ((read, False), (random_adapter(), True)):
+        target = target_of("fp32", masks)
+        first = rounds_of(target, load_method("adaptive", row_cost=0.01, copies=0), Sampler())[0]
+        assert target.draft_priors == masks.priors
+        assert any(token in target.mask_tokens for token in first.draft_tokens) is is_hung
+    with pytest.raises(ValueError, match="masks has 1 values, not 12"):
+        DraftPriors(masks=(0.5,))
 
 
 def text(rounds: list[Round]) -> list[int]:

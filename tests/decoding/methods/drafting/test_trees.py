@@ -1,5 +1,9 @@
-"""Tree builders are pure functions whose guarantees hold for any guesses."""
+"""Tree builders are pure functions whose guarantees hold for any guesses.
 
+The pool of n-grams: which continuations it offers, and in which order.
+"""
+
+from collections.abc import Sequence
 from itertools import product
 from math import exp, inf, log
 
@@ -11,6 +15,7 @@ from torch import Tensor
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
+from decoding.methods.ngram_pool import NgramPool
 from decoding.methods.trees import (
     Bounds,
     Frontier,
@@ -213,3 +218,18 @@ def test_a_constraint_is_asked_no_more_than_is_read() -> None:
     cursor = ConstraintCursor.start(Curious(), frozenset())
     assert [next(admitted(RANKED, cursor)) for _ in range(3)] == [(0, 0.0)] * 3
     assert asked == [0], "and never twice"
+
+
+def test_the_pool_prefers_long_agreement_then_what_is_new() -> None:
+    pool = NgramPool(2, texts=[(1, 2, 3, 4), (9, 2, 3, 5)])
+
+    def asked(text: Sequence[int]) -> list[tuple[int, ...]]:
+        return list(dict.fromkeys(pool.following(text, 2)))
+
+    assert asked([1, 2, 3]) == [(4,), (5,)]
+    for sequence in ([3, 6, 6], [3, 7], [8, 3, 8, 3, 9, 70_000]):
+        pool.add(sequence)
+    assert asked([1, 2, 3]) == [(4,), (5,), (9, 70_000), (8, 3), (7,)], "the oldest of three was dropped"
+    assert asked([3, 1, 2, 3]) == [(4,), (5,), (9, 70_000), (8, 3), (7,), (1, 2)], "the text's own n-grams, too"
+    assert asked([1, 9]) == [(70_000,), (2, 3)]
+    assert asked([10]) == []

@@ -1,4 +1,7 @@
-"""Training of mask adapters: masks predict as they will when decoding, and learn what the target says later."""
+"""Training of mask adapters: masks predict as they will when decoding, and learn what the target says later.
+
+Masks learn the same on a GPU's forward as on a processor's.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_mask
 
 from decoding.checkpoints.identity import TargetIdentity, target_identity
 from decoding.checkpoints.mask_adapter import Ahead, read_mask_adapter
@@ -18,15 +23,28 @@ from decoding.engine.target import ForwardInput
 from decoding.targets.fast_target import FastModel, FastTarget
 from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import tiny_checkpoint
+from tests.decoding.training.model.test_gpu_model import forest, small
+from tests.decoding.training.model.test_gpu_model import packed as packed_gpu_mask_model
 from training.config import TrainConfig, TrainingError
 from training.heads.features import packs_of
-from training.heads.mask_lesson import MaskConfig, MaskLesson, _drawn, frequent_tokens, new_mask_adapter
-from training.heads.mask_model import MaskModel, mask_rows
+from training.heads.mask_model import (
+    GpuMaskModel,
+    MaskConfig,
+    MaskLesson,
+    MaskModel,
+    _drawn,
+    _seen,
+    frequent_tokens,
+    mask_blocks,
+    mask_rows,
+    new_mask_adapter,
+    padded,
+)
 from training.heads.responses import Response
 from training.loop import train
 from training.packs.packing import Pack
 from training.run.base import Base, load_base
-from training.run.forward import TrainModel
+from training.run.gpu_model import BLOCK, TrainModel
 
 DEPTHS, CPU = 3, torch.device("cpu")
 
@@ -221,3 +239,65 @@ def test_texts_of_others_are_learnt_too(base: Base) -> None:
     lesson = MaskLesson(MaskConfig(depths=2), base, None, identity, pairs=[texts[0].pairs(), texts[1].pairs()])
     learnt = lesson.objective(config, base, texts[2:], ())
     assert sorted(name for each in learnt.packs for _, name in each.pairs) == ["0", "1", "2", "3", "4", "5"]
+
+
+__all__ = ["small"]
+CPU_GPU_MASK_MODEL, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize("depths", [3, 8])
+def test_blocks_of_masks_hold_all_that_masks_see(depths: int) -> None:
+    one, chance = forest(3 * BLOCK - 20, 0), np.random.default_rng(1)
+    anchors = np.sort(chance.choice(one.rows, 2 * BLOCK, replace=False)).astype(np.int32)
+    answers = replace(one, sources=anchors, owners=np.zeros(len(anchors), np.int32))
+    masks = padded(mask_rows(answers, range(len(anchors)), depths), BLOCK)
+    blocks = mask_blocks(
+        np.concatenate([one.ends(), np.zeros(20, np.int32)]),
+        np.repeat(masks.anchors, depths),
+        depths,
+        CPU_GPU_MASK_MODEL,
+    )
+    count = len(masks.anchors) * depths
+    want = _seen(one, masks)
+    want = np.concatenate([want[:, : one.rows], np.zeros((count, 20), bool), want[:, one.rows :]], 1)
+    dense = create_mask(blocks.mask_mod, 1, 1, count, 3 * BLOCK + count, device="cpu")[0, 0]
+    assert dense.tolist() == want.tolist()
+    assert blocks.full_kv_num_blocks is not None and blocks.full_kv_indices is not None
+    for row in range(count // BLOCK):
+        part = want[row * BLOCK : (row + 1) * BLOCK].reshape(BLOCK, -1, BLOCK)
+        partly = blocks.kv_indices[0, 0, row, : blocks.kv_num_blocks[0, 0, row]].tolist()
+        wholly = blocks.full_kv_indices[0, 0, row, : blocks.full_kv_num_blocks[0, 0, row]].tolist()
+        assert set(np.flatnonzero(part.any((0, 2))).tolist()) <= {*partly, *wholly}
+        assert not {*partly} & {*wholly} and all(part[:, key].all() for key in wholly)
+
+
+@pytest.mark.usefixtures("small")
+def test_predictions_and_gradients_equal_those_on_a_cpu(tmp_path: Path) -> None:
+    base = load_base(str(tiny_checkpoint(tmp_path, "llama", seed=3)))
+    check(base, CPU_GPU_MASK_MODEL, 1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_compiled_on_a_gpu(tmp_path: Path) -> None:
+    check(load_base(str(tiny_checkpoint(tmp_path, "llama", head_dim=16, seed=3))), CUDA, 5e-3)
+
+
+def check(base: Base, device: torch.device, error: float) -> None:
+    adapter, one = random_masks(base.config, 3), packed_gpu_mask_model(base)
+    noise = np.random.default_rng(2).standard_normal((2, 2, 2, 8, base.config.hidden_size), dtype=np.float32)
+    adapter = replace(adapter, ahead=Ahead(noise[0], 0.1 * noise[1]))
+    masks = mask_rows(one, range(0, len(one.sources), 2), 3, stride=2, ahead=2)
+    found, gradients = list[Tensor](), list[dict[str, Tensor]]()
+    for kind, where in ((MaskModel, CPU_GPU_MASK_MODEL), (GpuMaskModel, device)):
+        model = kind(base.config, read_weights(base.folder), adapter, torch.float32, where)
+        predicted = model.predictions(one, masks)
+        paired = model.paired(predicted, one, masks)
+        loss = -(predicted.target.softmax(-1) * paired.log_softmax(-1)).sum(-1).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        found.append(paired.detach().cpu())
+        gradients.append({name: leaf.grad.cpu() for name, leaf in model.trained.items() if leaf.grad is not None})
+    torch.testing.assert_close(found[1], found[0], rtol=error, atol=error)
+    names = {"embeddings", "down", "up", "before", "after", "followers", "ahead_down", "ahead_up"}
+    assert set(gradients[1]) == names
+    for name, want in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], want, rtol=10 * error, atol=error, msg=name)

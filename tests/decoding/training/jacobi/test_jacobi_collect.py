@@ -1,6 +1,11 @@
-"""Trajectories: the states that the decode loop really went through, without losses, duplicates or garbage."""
+"""Trajectories: the states that the decode loop really went through, without losses, duplicates or garbage.
+
+Noise made during training: what a sweep is, and that learning from it makes decoding faster.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +16,21 @@ from decoding.engine.loop import Request, decode
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import TextDecoder
 from tests.decoding.models.jacobi_data import BASE, ORIGIN, N, collected, decoder_of, ending_checkpoint
+from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
-from training.config import TrainConfig, TrainingError
-from training.jacobi.states import first_difference
+from tests.decoding.training.jacobi.test_jacobi_training import tokens_per_forward
+from training.config import LoraConfig, TrainConfig, TrainingError
+from training.jacobi.states import (
+    JacobiBuilder,
+    JacobiConfig,
+    JacobiPack,
+    drawn_sweeps,
+    examples,
+    first_difference,
+    guessed,
+    jacobi_objective,
+    swept,
+)
 from training.jacobi.trajectory import (
     FILE,
     Collecting,
@@ -23,11 +40,13 @@ from training.jacobi.trajectory import (
     collect,
     read_trajectories,
 )
+from training.loop import train
 from training.packs.collect import repeats
-from training.packs.groups import Group, Pair, TokenPair, TrainingDataError
-from training.packs.packing import pack
-from training.run.base import load_base, ready_model
-from training.run.forward import TrainModel
+from training.packs.groups import Group, Pair, TokenPair, TrainingDataError, stop_token
+from training.packs.packing import fill, pack
+from training.run.base import Base, load_base, ready_model
+from training.run.gpu_model import TrainModel
+from training.run.progress import read_log
 
 GROUPS = agent_groups(4, 5)
 
@@ -209,3 +228,114 @@ def test_another_models_trajectories_and_other_files_are_refused(
         file.write('{"id": "1"}\n')
     with pytest.raises(TrainingDataError, match=r"line \d: no trajectory"):
         list(read_trajectories(tmp_path / FILE, BASE))
+
+
+NOfJacobiGuesses = 6
+HOW = JacobiConfig(sweeps=1, block_size=NOfJacobiGuesses, window=3, draws=2)
+CONFIG = TrainConfig(
+    lora=LoraConfig(rank=4, alpha=8.0), steps=4, learning_rate=2e-3, pack_tokens=300, accumulate=1, dtype="fp32"
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
+    return load_base(str(tiny_checkpoint(tmp_path_factory.mktemp("tiny"), vocab=330)))
+
+
+def made(base: Base, n: int = NOfJacobiGuesses) -> list[Trajectory]:
+    return list(guessed(agent_groups(2, 2), base.tokenizer, stop_token(base.tokenizer), n))
+
+
+def test_states_are_right_tokens_and_then_a_guess_from_the_prompt(base: Base) -> None:
+    pairs = [(group.prefix + pair.prompt, pair) for group in agent_groups(2, 2) for pair in group.pairs]
+    for one, (prompt, pair) in zip(made(base), pairs, strict=True):
+        assert (one.prompt, one.id, one.step) == (prompt, pair.id, pair.step)
+        assert base.tokenizer.decode(one.answer_ids[:-1]) == pair.answer and len(one.group) == one.prefix > 0
+        assert sum((states[-1] for states in one.blocks), ()) == one.answer_ids
+        for states in one.blocks:
+            fixed, guess = states[-1], states[0]
+            assert set(guess) <= set(one.prompt_ids)
+            assert list(states[:-1]) == [fixed[:done] + guess[done:] for done in range(len(fixed))]
+
+
+def test_states_may_hold_the_mask_token_instead(base: Base) -> None:
+    stop = stop_token(base.tokenizer)
+    for one in guessed(agent_groups(2, 2), base.tokenizer, stop, NOfJacobiGuesses, "mask"):
+        assert all(set(states[0]) == {one.prompt_ids[-1]} for states in one.blocks if len(states) > 1)
+
+
+def test_some_packs_are_learnt_before_the_first_sweep_and_some_after(base: Base) -> None:
+    sizes = [list(examples(made(base, n), HOW, 0).values()) for n in range(3, 12)]
+    packs = [pack for data in sizes for pack in fill(data, 120, 0, JacobiBuilder)[0]]
+    assert {drawn_sweeps(pack, 2) for pack in packs} == {0, 1, 2}
+    assert {drawn_sweeps(pack, 0) for pack in packs} == {0}
+
+
+def sweep_alone(model: TrainModel, pack: JacobiPack) -> dict[int, int]:
+    """The choice before each noisy row, every text run by itself: (row, token)."""
+    found = {}
+    for row in pack.students.tolist():
+        path = [int(pack.parents[row])]
+        while pack.parents[path[0]] >= 0:
+            path.insert(0, int(pack.parents[path[0]]))
+        alone = replace(
+            pack,
+            tokens=pack.tokens[path],
+            parents=torch.arange(-1, len(path) - 1).int().numpy(),
+            sources=pack.sources[:1] * 0 + len(path) - 1,
+        )
+        found[row] = int(model.logits(model.rows(alone)).argmax())
+    return found
+
+
+def test_a_sweep_answers_to_the_guess_and_leaves_the_clean_text(base: Base) -> None:
+    """One sweep and the next, against every noisy token's text run alone."""
+    model = ready_model(base, None, CONFIG, torch.float32, torch.device("cpu"))
+    packs, _ = fill(list(examples(made(base), HOW, 0).values()), 300, 0, JacobiBuilder)
+    for each in packs:
+        once, twice = swept(model, each, 1), swept(model, each, 2)
+        assert {row: int(once.tokens[row]) for row in each.students.tolist()} == sweep_alone(model, each)
+        assert {row: int(twice.tokens[row]) for row in each.students.tolist()} == sweep_alone(model, once)
+        clean = sorted(set(range(each.rows)) - set(each.students.tolist()))
+        assert len(clean) > len(each.targets) and (twice.tokens[clean] == each.tokens[clean]).all()
+        assert swept(model, each, 0) is each
+
+
+def test_a_resumed_run_sweeps_as_one_that_was_never_stopped(base: Base, tmp_path: Path) -> None:
+    kind, asked = partial(jacobi_objective, HOW), iter(range(2))
+    for name, stopped in (("whole", lambda: False), ("parts", lambda: next(asked, None) is None)):
+        train(CONFIG, base, agent_groups(2, 3), tmp_path / name, objective=kind, stopped=stopped)
+    train(CONFIG, base, agent_groups(2, 3), tmp_path / "parts", objective=kind, resume=True)
+    logs = [
+        [{key: value for key, value in record.items() if key != "seconds"} for record in read_log(tmp_path / name)]
+        for name in ("whole", "parts")
+    ]
+    assert logs[0] == logs[1] and len(logs[0]) == 4 and all(record["consistency"] > 0 for record in logs[0])
+    other = partial(jacobi_objective, replace(HOW, sweeps=2))
+    with pytest.raises(TrainingError, match="another"):
+        train(CONFIG, base, agent_groups(2, 3), tmp_path / "whole", objective=other, resume=True)
+
+
+def test_decoding_gets_faster_by_it(tmp_path: Path) -> None:
+    """On answers that were learnt first: by the consistency loss alone, accuracy kept by the other."""
+    folder = ending_checkpoint(tmp_path / "model", stop_ids=2, hidden_size=64, intermediate_size=128, head_dim=16)
+    base, groups = load_base(str(folder)), agent_groups(2, 2)
+    stop = base.tokenizer.token(max(base.tokenizer.stop_ids))
+    config = TrainConfig(
+        lora=None,
+        steps=100,
+        learning_rate=5e-3,
+        weight_decay=0.0,
+        pack_tokens=400,
+        accumulate=1,
+        dtype="fp32",
+        stop_token=stop,
+    )
+    data = list(guessed(groups, base.tokenizer, stop_token(base.tokenizer, stop), 8))
+    after: dict[float, tuple[float, float]] = {}
+    for weight in (0.0, 1.0):
+        how = JacobiConfig(sweeps=1, block_size=8, window=4, draws=4, ar_weight=1.0, consistency_weight=weight)
+        train(config, base, groups, tmp_path / str(weight), objective=partial(jacobi_objective, how))
+        after[weight] = tokens_per_forward(tmp_path / str(weight) / "model", data)
+    assert after[0.0][1] >= 0.9 and after[1.0][1] >= 0.9
+    assert after[1.0][0] > 1.25 * after[0.0][0]

@@ -24,8 +24,18 @@ from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from tests.decoding.training.training_process import train_as_rank
 from training.config import LoraConfig, TrainConfig, TrainingError
-from training.jacobi.objective import examples, jacobi_loss, jacobi_objective, jacobi_values, risen
-from training.jacobi.states import JacobiBuilder, JacobiConfig, JacobiPack, chains, first_difference
+from training.jacobi.states import (
+    JacobiBuilder,
+    JacobiConfig,
+    JacobiPack,
+    chains,
+    examples,
+    first_difference,
+    jacobi_loss,
+    jacobi_objective,
+    jacobi_values,
+    risen,
+)
 from training.jacobi.trajectory import Trajectory
 from training.loop import train
 from training.objective import answers

@@ -1,4 +1,7 @@
-"""The differentiable forward: equal to transformers', and packed equal to each pair alone, in logits, loss and gradient."""
+"""The differentiable forward: equal to transformers', and packed equal to each pair alone, in logits, loss and gradient.
+
+States that a decoder's target has are those of the training forward, for texts that share beginnings.
+"""
 
 from itertools import islice
 from pathlib import Path
@@ -10,14 +13,16 @@ from transformers import AutoModelForCausalLM
 
 from decoding.checkpoints.adapter import About, merged_weights
 from decoding.checkpoints.weight_files import read_weights
+from tests.decoding.models.head_data import Taught, taught
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from training.config import LoraConfig, TrainConfig
+from training.heads.features import EngineStates
 from training.packs.groups import TokenPair, tokenise
 from training.packs.packing import Pack, pack
 from training.run.base import Base, evaluate, initial_adapter, load_base, pack_loss, ready_model
 from training.run.cpu_ops import CHUNK, Block, attend_in_blocks, head_loss, low_rank_linear
-from training.run.forward import TrainModel, adapter_of, attend
+from training.run.gpu_model import TrainModel, adapter_of, attend
 
 CPU = torch.device("cpu")
 FULL = TrainConfig(lora=None, steps=1)
@@ -228,3 +233,23 @@ def test_exact_counts_pairs_that_greedy_decoding_would_answer(
     assert values["exact"] == pytest.approx(1 - 2 / len(pairs))
     steps = [step for step, _ in one.pairs]
     assert values["exact_plan"] == pytest.approx(1 - sum(s == "plan" for s in steps[:2]) / steps.count("plan"))
+
+
+@pytest.fixture(scope="module")
+def target() -> Taught:
+    return taught()
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_they_equal_those_of_training(target: Taught) -> None:
+    """The second pack finds beginnings of the first in the target's prefix cache."""
+    config, taps = target.base.config, (0, 2, target.base.config.layers)
+    model = TrainModel(config, read_weights(target.base.folder), {}, None, torch.float32, torch.device("cpu"))
+    packs, _ = pack([[pair for each in target.read() for pair in each.pairs()]], 192, seed=0)
+    assert len(packs) > 1 and any((each.parents[1:] != range(each.rows - 1)).any() for each in packs), "trees"
+    states = EngineStates(target.decoder)
+    for each in packs[:2]:
+        expected = model.states(model.rows(each), taps)
+        found = states(each, taps)
+        assert found.shape == (each.rows, len(taps), config.hidden_size)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

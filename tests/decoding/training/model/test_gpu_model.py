@@ -19,8 +19,7 @@ from training.packs.groups import tokenise
 from training.packs.packing import ROOT, Pack, pack
 from training.run import gpu_model
 from training.run.base import Base, initial_adapter, load_base, pack_loss, ready_model
-from training.run.forward import TrainModel
-from training.run.gpu_model import BLOCK, GpuModel, TreeRows, block_mask
+from training.run.gpu_model import BLOCK, GpuModel, TrainModel, TreeRows, block_mask
 
 CPU = torch.device("cpu")
 
