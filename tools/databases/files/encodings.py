@@ -7,6 +7,7 @@ few letters beyond ASCII that a table has: of eight small files it named two rig
 
 import codecs
 import gzip
+import io
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -67,10 +68,10 @@ _SCRIPTS = (
 
 @contextmanager
 def as_utf8(path: Path, folder: Path | None = None) -> Iterator[tuple[Path, str]]:
-    """The file itself where it is UTF-8, else a copy in `folder` that is (gone afterwards); and what a person should know of its
-    encoding. Raises OpenError where it is no text."""
+    """The file itself where it is UTF-8 with one kind of line ends, else a copy in `folder` that is (gone afterwards); and what a
+    person should know of its encoding. Raises OpenError where it is no text."""
     encoding, said = _encoding(path)
-    if encoding == "utf-8" and not said:
+    if not encoding:
         yield path, ""
         return
     descriptor, name = mkstemp(suffix=".txt", dir=folder)
@@ -86,7 +87,8 @@ def as_utf8(path: Path, folder: Path | None = None) -> Iterator[tuple[Path, str]
 
 
 def _copy_to(file: TextIO, path: Path, encoding: str) -> None:
-    decoder = codecs.getincrementaldecoder(encoding)(errors=_BYTE_BY_BYTE)
+    """In UTF-8, with line feeds: spreadsheets end rows in another way than lines within a cell, which DuckDB refuses."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(errors=_BYTE_BY_BYTE), translate=True)
     for chunk in _chunks(path):
         file.write(decoder.decode(chunk))
     file.write(decoder.decode(b"", True))
@@ -99,7 +101,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 
 def _encoding(path: Path) -> tuple[str, str]:
-    """The encoding, and what is to be said of it. A file that cannot be unpacked is left to its reader."""
+    """The encoding, and what is to be said of it; empty where the file can be read as it is. One that cannot be unpacked is left to
+    its reader."""
     try:
         head = next(_chunks(path), b"")
         for mark, encoding in _MARKS:
@@ -107,11 +110,11 @@ def _encoding(path: Path) -> tuple[str, str]:
                 return encoding, ""
         if wide := _wide(head):
             return wide, f"is read as {_NAMES[wide]}"
-        good, bad, sample = _as_utf8(path)
+        good, bad, sample, is_mixed = _as_utf8(path)
     except (OSError, EOFError):
-        return "utf-8", ""
+        return "", ""
     if not bad:
-        return "utf-8", ""
+        return "utf-8" if is_mixed else "", ""
     if _is_binary(head):
         raise OpenError(f"cannot read {path}: it is no text")
     if 2 * bad <= good:
@@ -136,10 +139,13 @@ def _is_binary(head: bytes) -> bool:
     return 100 * controls > len(head)
 
 
-def _as_utf8(path: Path) -> tuple[int, int, bytes]:
-    """How many characters beyond ASCII are well written in UTF-8, how many bytes are not, and lines with such bytes."""
+def _as_utf8(path: Path) -> tuple[int, int, bytes, bool]:
+    """How many characters beyond ASCII are well written in UTF-8, how many bytes are not, lines with such bytes, and whether
+    lines end in several ways."""
     decoder, good, bad, sample = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape"), 0, 0, bytearray()
+    feeds, pairs = 0, 0
     for chunk in _chunks(path):
+        feeds, pairs = feeds + chunk.count(b"\n"), pairs + chunk.count(b"\r\n")
         if chunk.isascii() and not decoder.getstate()[0]:
             continue
         text = decoder.decode(chunk)
@@ -149,7 +155,7 @@ def _as_utf8(path: Path) -> tuple[int, int, bytes]:
         if lost and len(sample) < _SAMPLE:
             sample += b"\n".join(line for line in chunk.splitlines() if not line.isascii())[:_SAMPLE]
     bad += len(_ESCAPED.findall(decoder.decode(b"", True)))
-    return good, bad, bytes(sample)
+    return good, bad, bytes(sample), 0 < pairs < feeds
 
 
 _ESCAPED, _BEYOND = re.compile("[\udc80-\udcff]"), re.compile(r"[^\x00-\x7f]")
