@@ -23,7 +23,7 @@ from agent.context import AgentContext
 from agent.state import DrawnPlan, Reading
 from tools.result import QueryError, Result
 from tools.sql.scope import parse_or_nothing
-from tools.sql.sqlite_to_duckdb import duckdb_to_sqlite, sqlite_to_duckdb
+from tools.sql.sqlite_to_duckdb import duckdb_to_sqlite, in_sqlite, sqlite_to_duckdb
 
 Outcome = Result | QueryError
 OUT_OF_TIME = QueryError("timeout", "the candidates before it used up the time")
@@ -135,7 +135,8 @@ def translated(toolbox: AgentContext, sql: str) -> str:
     so that checking says why."""
     dialect = toolbox.database.dialect
     if model_dialect(toolbox) == dialect:
-        return sql
+        is_sqlite = dialect == "sqlite"
+        return toolbox.optional("translate", partial(in_sqlite, sql, toolbox.database.schema()), sql) if is_sqlite else sql
 
     def found() -> str:
         try:

@@ -19,6 +19,8 @@ from sqlglot.errors import SqlglotError
 
 from tools.schema import Schema
 from tools.sql.casts import cast_arguments, cast_comparisons
+from tools.sql.periods import dates_of_periods, periods_in_order
+from tools.sql.quoted_names import named_columns
 from tools.sql.scope import enclosing, kind_of, owner, parse_or_nothing, parse_quietly, projections, sources
 
 
@@ -329,7 +331,26 @@ RULES: tuple[Rule, ...] = (
 )
 
 _USEFUL: dict[Rule, Rule] = {division: fractions, null_order: nulls_last}
-USEFUL_RULES: tuple[Rule, ...] = tuple(_USEFUL.get(rule, rule) for rule in RULES)
+USEFUL_RULES: tuple[Rule, ...] = (
+    named_columns,
+    dates_of_periods,
+    periods_in_order,
+    *(_USEFUL.get(rule, rule) for rule in RULES),
+)
+
+
+def in_sqlite(sql: str, schema: Schema) -> str:
+    """The query for SQLite itself, with the columns that its names in quotes mean, and with periods in order; as it is where it
+    cannot be read or nothing changes."""
+    trees = parse_or_nothing(sql, "sqlite")
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        return sql
+    before = trees[0].sql("sqlite")
+    tree = trees[0]
+    for rule in (named_columns, dates_of_periods, periods_in_order):
+        tree = rule(tree, schema)
+    after = tree.sql("sqlite")
+    return sql if after == before else after
 
 
 def duckdb_to_sqlite(sql: str) -> str:

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from tempfile import mkstemp
 from typing import TextIO
@@ -30,16 +31,18 @@ _OLD = (
 )  # fmt: skip
 _NAMES = {
     "cp1252": "Windows-1252", "cp1251": "Windows-1251", "cp1250": "Windows-1250", "cp1253": "Windows-1253",
-    "cp1254": "Windows-1254", "cp1255": "Windows-1255", "cp1256": "Windows-1256", "cp932": "Shift-JIS", "cp949": "Korean (CP949)",
-    "gb18030": "GB18030", "big5": "Big5", "euc_jp": "EUC-JP", "koi8_r": "KOI8-R", "mac_roman": "Mac Roman", "cp850": "DOS (CP850)",
-    "cp874": "Thai (CP874)", "cp866": "DOS (CP866)", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16",
+    "cp1254": "Windows-1254", "cp1255": "Windows-1255", "cp1256": "Windows-1256", "cp932": "Shift-JIS",
+    "cp949": "Korean (CP949)", "gb18030": "GB18030", "big5": "Big5", "euc_jp": "EUC-JP", "koi8_r": "KOI8-R",
+    "mac_roman": "Mac Roman", "cp850": "DOS (CP850)", "cp874": "Thai (CP874)", "cp866": "DOS (CP866)", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16",
 }  # fmt: skip
 _WESTERN, _RARER = frozenset("äöüßéèêáàâåçñóôúíæøëïÄÖÜÉÅÇÑØÆ"), frozenset("îìòùõûãœÿÁÀÂÃÈÊÍÎÓÒÔÕÚÙÛ")
 _EASTERN = frozenset("ąćęłńśźżčďěňřšťůžýőűăşţșțŁŚŻŹĆŃČŠŽŘĎŤŮŐŰğıİĞŞ")
 _SIGNS = frozenset("–—‘’“”„…€£°«»·•²³½¼¾®©™§±×¿¡µºª′″")
 _EAST_SIGNS = frozenset("。、「」・：（），％￥　；！？《》")
 _CYRILLIC = {
-    letter: worth for letters, worth in (("оеаинтсрвлкм", 1.0), ("дпуяыьгзбчй", 0.8), ("хжшюцщэфъ", 0.5)) for letter in letters
+    letter: worth
+    for letters, worth in (("оеаинтсрвлкм", 1.0), ("дпуяыьгзбчй", 0.8), ("хжшюцщэфъ", 0.5))
+    for letter in letters
 }
 _FINAL_HEBREW, _OTHER_HEBREW = "ךםןףץ", "כמנפצ"  # the first at the end of a word, the others anywhere else
 _HAN = frozenset(
@@ -58,7 +61,16 @@ _HANGUL = frozenset(
     "이가다는을의에하고지한기로사도자리어아서인나대시정해스그부수장라일전으보제상주구들만원성여조게세진과신동국공소경관비유와선우미무"
     "학있생분회연개안재치마방단오실용물중적계발행화통산교체모양요현금년월천서울산구광인대부품명수량매출가격점남북동강역김박최정"
 )
-_VALUE = {"han": 0.5, "kana": 1.0, "half": 0.1, "hangul": 0.35, "greek": 0.85, "hebrew": 0.85, "arabic": 0.85, "thai": 0.75}
+_VALUE = {
+    "han": 0.5,
+    "kana": 1.0,
+    "half": 0.1,
+    "hangul": 0.35,
+    "greek": 0.85,
+    "hebrew": 0.85,
+    "arabic": 0.85,
+    "thai": 0.75,
+}
 _SCRIPTS = (
     (0x370, 0x3FF, "greek"), (0x400, 0x4FF, "cyrillic"), (0x590, 0x5FF, "hebrew"), (0x600, 0x6FF, "arabic"),
     (0xE00, 0xE7F, "thai"), (0x3040, 0x30FF, "kana"), (0x4E00, 0x9FFF, "han"), (0xAC00, 0xD7A3, "hangul"),
@@ -68,8 +80,8 @@ _SCRIPTS = (
 
 @contextmanager
 def as_utf8(path: Path, folder: Path | None = None) -> Iterator[tuple[Path, str]]:
-    """The file itself where it is UTF-8 with one kind of line ends, else a copy in `folder` that is (gone afterwards); and what a
-    person should know of its encoding. Raises OpenError where it is no text."""
+    """The file itself where it is UTF-8 with one kind of line ends, else a copy in `folder` that is (gone afterwards); and what
+    a person should know of its encoding. Raises OpenError where it is no text."""
     encoding, said = _encoding(path)
     if not encoding:
         yield path, ""
@@ -101,8 +113,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 
 def _encoding(path: Path) -> tuple[str, str]:
-    """The encoding, and what is to be said of it; empty where the file can be read as it is. One that cannot be unpacked is left to
-    its reader."""
+    """The encoding, and what is to be said of it; empty where the file can be read as it is. One that cannot be
+    unpacked is left to its reader."""
     try:
         head = next(_chunks(path), b"")
         for mark, encoding in _MARKS:
@@ -183,7 +195,9 @@ def _score(sample: bytes, encoding: str) -> float:
         if not word.isascii():
             is_word = all(map(str.isalpha, word)) and word not in _SIGNS
             around = text[max(found.start() - 1, 0) : found.end() + 1]
-            worth += _word_worth(word) if is_word else sum(_sign_worth(sign, around) for sign in word if not sign.isascii())
+            worth += (
+                _word_worth(word) if is_word else sum(_sign_worth(sign, around) for sign in word if not sign.isascii())
+            )
             count += sum(not sign.isascii() for sign in word)
     return worth / count if count else 0.0
 
@@ -200,13 +214,17 @@ def _word_worth(word: str) -> float:
         return 0.4
     if scripts == {"hebrew"} and (any(each in word[:-1] for each in _FINAL_HEBREW) or word[-1] in _OTHER_HEBREW):
         return -0.5 * len(beyond)
-    return sum(_letter_worth(letter, after) for letter, after in zip(word, [*word[1:], ""], strict=True) if not letter.isascii())
+    return sum(
+        _letter_worth(letter, after)
+        for letter, after in zip(word, [*word[1:], ""], strict=True)
+        if not letter.isascii()
+    )
 
 
 def _has_capital_within(word: str) -> bool:
     mixed = any(letter.islower() for letter in word)
     return mixed and any(
-        letter.isupper() and (before.islower() or not letter.isascii()) for before, letter in zip(word, word[1:], strict=False)
+        letter.isupper() and (before.islower() or not letter.isascii()) for before, letter in pairwise(word)
     )
 
 

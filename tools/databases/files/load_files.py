@@ -82,7 +82,9 @@ def copy_files(
     except duckdb.Error as error:  # the copy itself: no room for it, most likely
         reason = str(error).strip().splitlines()[0]
         raise OpenError(f"cannot write to {copy.parent}, where temporary files go: {reason}") from error
-    return Copied(tuple(name for name in names.in_order if name in there), notes, tuple(left_out), tuple(sheets), tuple(told))
+    return Copied(
+        tuple(name for name in names.in_order if name in there), notes, tuple(left_out), tuple(sheets), tuple(told)
+    )
 
 
 def load_files(

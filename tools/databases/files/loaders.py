@@ -83,7 +83,9 @@ def load_csv(connection: duckdb.DuckDBPyConnection, path: Path, names: TableName
         named = choice.header is not None and columns[:1] == distinct(list(headings.names))[:1]
         told = [encoding] if encoding else []
         header = headings.header if named else None
-        return Loaded(sheets=(sheet_of(connection, table, path, "", first.rows, header, read, choice.keeps_total, told),))
+        return Loaded(
+            sheets=(sheet_of(connection, table, path, "", first.rows, header, read, choice.keeps_total, told),)
+        )
 
 
 def folder_of(connection: duckdb.DuckDBPyConnection) -> Path | None:
@@ -157,7 +159,9 @@ def load_json(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNam
 def _broken_json(path: Path, text: Path) -> str:
     """Where a file of moderate size is no JSON; empty where it is, or is too large to say."""
     try:
-        content = text.read_text(encoding="utf-8") if text.stat().st_size < _JSON_OBJECT and text.suffix != ".gz" else ""
+        content = (
+            text.read_text(encoding="utf-8") if text.stat().st_size < _JSON_OBJECT and text.suffix != ".gz" else ""
+        )
     except (OSError, UnicodeError):
         return ""
     place, decoder = 0, json.JSONDecoder()
@@ -180,7 +184,9 @@ def _json_numbers(connection: duckdb.DuckDBPyConnection, path: Path, options: st
         return ""  # the reading itself says why
     if all(type_ != "DOUBLE" for _, type_, *_ in described):
         return ""
-    types = ", ".join(f"{literal(name)}: {literal('JSON' if type_ == 'DOUBLE' else type_)}" for name, type_, *_ in described)
+    types = ", ".join(
+        f"{literal(name)}: {literal('JSON' if type_ == 'DOUBLE' else type_)}" for name, type_, *_ in described
+    )
     return f", columns = {{{types}}}"
 
 
@@ -192,7 +198,9 @@ def _convert_json(connection: duckdb.DuckDBPyConnection, table: str) -> list[str
     texts = [name for name, type_, *_ in described if type_ == "VARCHAR"]
     if mixed:
         plain = ", ".join(f"{quoted(name)} ->> '$' AS {quoted(name)}" for name in mixed)
-        connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT * REPLACE ({plain}) FROM {quoted(table)}")
+        connection.execute(
+            f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT * REPLACE ({plain}) FROM {quoted(table)}"
+        )
     found = findings(connection, quoted(table), [*mixed, *texts])
     kept = [each for each in found if each.column in mixed or each.type_ in ("DATE", "TIMESTAMP", "TIMESTAMPTZ")]
     convert(connection, table, kept)

@@ -242,7 +242,9 @@ def _groups(upper: Sequence[Any], lower: Sequence[Any], row: int, spans: Collect
     alone = [column for column, name in enumerate(group) if name and group.count(name) == 1]
     repeats = len(set(names)) < len(names)
     return sum(width > 1 for width in widths) > (0 if repeats else 1) or (
-        any(width > 1 for width in widths) and all(not _filled(_at(lower, column)) for column in alone) and len(widths) > 1
+        any(width > 1 for width in widths)
+        and all(not _filled(_at(lower, column)) for column in alone)
+        and len(widths) > 1
     )
 
 
@@ -270,19 +272,29 @@ def _is_second_header(rows: Sequence[Sequence[Any]], header: int, spans: Collect
     names = [_at(lower, column) for column in measured if _filled(_at(lower, column))]
     others = [_at(lower, column) for column in range(len(lower)) if column not in measured]
     others_blank = not any(map(_filled, others))
-    are_words = len(names) >= (1 if others_blank else 2) and not any(_is_value(name) or _is_nothing(name) for name in names)
+    are_words = len(names) >= (1 if others_blank else 2) and not any(
+        _is_value(name) or _is_nothing(name) for name in names
+    )
     if not are_words or len(names) < len([column for column in measured if not _filled(_at(upper, column))]):
         return False
     has_groups = not all(map(_filled, upper[: len(lower)])) or len(set(map(one_line, upper))) < len(upper)
     return others_blank if not has_groups else True
 
 
-def _joined(upper: Sequence[Any], lower: Sequence[Any], row: int, spans: Collection[tuple[int, int, int]]) -> tuple[str, ...]:
+def _joined(
+    upper: Sequence[Any], lower: Sequence[Any], row: int, spans: Collection[tuple[int, int, int]]
+) -> tuple[str, ...]:
     columns = range(max(len(upper), len(lower)))
     group = _spread([*upper, *[None] * (len(columns) - len(upper))], row, spans)
     below = [one_line(_at(lower, column)) for column in columns]
     return tuple(
-        " ".join(dict.fromkeys(part for part in (group[column] if below[column] else one_line(_at(upper, column)), below[column]) if part))
+        " ".join(
+            dict.fromkeys(
+                part
+                for part in (group[column] if below[column] else one_line(_at(upper, column)), below[column])
+                if part
+            )
+        )
         for column in columns
     )
 

@@ -20,7 +20,7 @@ _TOTAL = (
 )
 _AVERAGE = r"(?:overall )?(?:averages?|avg\.?|mean|durchschnitt|mittelwert|moyenne|promedio|media)"
 _NOTE = (
-    r"(?i)(?:sources?|notes?|remarks?|quellen?|anmerkung(?:en)?|stand|as of|generated|exported|printed|created|fuente|data|disclaimer)"
+    r"(?i)(?:sources?|notes?|remarks?|quellen?|anmerkung(?:en)?|stand|as of|generated|exported|printed|created|fuente|data)"
     r"\b\s*[:(].*|[*¹²³†‡©].*|\(?\d?\)?(?:\S+\s+){5,}\S+"
 )
 _LABELS = 6  # columns in which a row may say what it is
@@ -53,8 +53,8 @@ def make_table(
     connection: duckdb.DuckDBPyConnection, raw: str, table: str, decimal: str = ".", keeps_total: bool = False,
     known: Callable[[Collection[int]], Mapping[str, str]] = lambda left_out: {},
 ) -> TableRead:  # fmt: skip
-    """Make `table` of `raw`, whose columns are texts: with types, and without rows of totals and footnotes. `known`: the types of
-    columns that their file tells, by the numbers of rows that are left out. Raises duckdb.Error."""
+    """Make `table` of `raw`, whose columns are texts: with types, and without rows of totals and footnotes. `known`: the types
+    of columns that their file tells, by the numbers of rows that are left out. Raises duckdb.Error."""
     columns = [each[0] for each in connection.execute(f"DESCRIBE {quoted(raw)}").fetchall()]
     told = _drop_notes(connection, raw, columns)
     candidates = _candidates(connection, raw, columns)
@@ -108,7 +108,12 @@ def _candidates(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequen
 
 def _is_unnamed(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequence[str], row: int) -> bool:
     """Whether a row has nothing but numbers, and lacks the first cell."""
-    cells = connection.execute(f"SELECT {', '.join(map(_given, columns))} FROM {quoted(raw)} WHERE rowid = {row}").fetchone() or ()
+    cells = (
+        connection.execute(
+            f"SELECT {', '.join(map(_given, columns))} FROM {quoted(raw)} WHERE rowid = {row}"
+        ).fetchone()
+        or ()
+    )
     given = [cell for cell in cells if cell is not None]
     return bool(given) and cells[0] is None and not any(letter.isalpha() for cell in given for letter in cell)
 
@@ -122,7 +127,10 @@ def _adds_up(
     amounts += [f"CAST({quoted(name)} AS DOUBLE)" for name, type_ in types.items() if type_.startswith(_NUMBERS)]
     if not amounts:
         return False
-    own = connection.execute(f"SELECT {', '.join(amounts)} FROM {quoted(raw)} WHERE rowid = {candidate.row}").fetchone() or ()
+    own = (
+        connection.execute(f"SELECT {', '.join(amounts)} FROM {quoted(raw)} WHERE rowid = {candidate.row}").fetchone()
+        or ()
+    )
     before = max((row for row in candidates if row < candidate.row), default=-1)
     after = min((row for row in candidates if row > candidate.row), default=1 << 60)
     spans = ((-1, candidate.row), (before, candidate.row), (candidate.row, after), (-1, 1 << 60))
@@ -133,7 +141,11 @@ def _adds_up(
 
 
 def _sums(
-    connection: duckdb.DuckDBPyConnection, raw: str, amounts: Sequence[str], candidates: Collection[int], span: tuple[int, int]
+    connection: duckdb.DuckDBPyConnection,
+    raw: str,
+    amounts: Sequence[str],
+    candidates: Collection[int],
+    span: tuple[int, int],
 ) -> list[tuple[float | None, int]]:
     """Sum and count of each amount over the rows between two, candidates left out."""
     asked = ", ".join(f"sum({amount}), count({amount})" for amount in amounts)
@@ -192,7 +204,9 @@ def _last_row(connection: duckdb.DuckDBPyConnection, raw: str) -> int | None:
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequence[str], row: int | None) -> tuple[str, ...]:
-    found = connection.execute(f"SELECT {', '.join(map(_given, columns))} FROM {quoted(raw)} WHERE rowid = {row}").fetchone()
+    found = connection.execute(
+        f"SELECT {', '.join(map(_given, columns))} FROM {quoted(raw)} WHERE rowid = {row}"
+    ).fetchone()
     return tuple(cell for cell in found or () if cell is not None)
 
 

@@ -60,9 +60,7 @@ class _Block:
     left: int = 0
 
 
-def load_excel(
-    connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices
-) -> list[Sheet]:
+def load_excel(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices) -> list[Sheet]:
     """A table for each that a sheet holds; a workbook with one is called by its file. Raises OpenError."""
     check_workbook(path)
     try:
@@ -105,13 +103,18 @@ def _load_block(
     used = [index for index, column in enumerate(columns) if names[index] or any(map(_given, column))]
     check_columns(path, len(used))
     called = distinct([names[index] if named else "" for index in used])
-    columns = [_as_codes(columns[index], cells.codes.get(block.left + index, ()), block.places[start:]) for index in used]
+    columns = [
+        _as_codes(columns[index], cells.codes.get(block.left + index, ()), block.places[start:]) for index in used
+    ]
     told += _uncomputed(called, [cells.uncomputed.get(block.left + index, ()) for index in used], block.places[start:])
     signs = [_decimal_sign(column) for column in columns]
     raw = f"{table} as text"
     create_table(connection, raw, called, ["VARCHAR"] * len(called))
     for first in range(0, len(columns[0]), BATCH):
-        texts = [[_text(cell, sign) for cell in column[first : first + BATCH]] for column, sign in zip(columns, signs, strict=True)]
+        texts = [
+            [_text(cell, sign) for cell in column[first : first + BATCH]]
+            for column, sign in zip(columns, signs, strict=True)
+        ]
         insert_columns(connection, raw, ["VARCHAR"] * len(called), texts)
 
     def known(left_out: Collection[int]) -> dict[str, str]:
@@ -187,11 +190,15 @@ def _begins_table(block: _Block, before: _Block | None) -> bool:
     measured = [at for at in range(len(names)) if any(_is_number(row[at]) for row in below)]
     if before is None:
         return len(below) > 1 and any(_given(names[at]) for at in measured)
-    if [one_line(cell) for cell in names] == [one_line(cell) for cell in before.rows[find_headings(before.rows).data - 1]]:
+    if [one_line(cell) for cell in names] == [
+        one_line(cell) for cell in before.rows[find_headings(before.rows).data - 1]
+    ]:
         return False
     old = find_headings(before.rows)
     held = [at for at in range(len(names)) if any(_is_number(row[at]) for row in before.rows[old.data :])]
-    return any(_given(names[at]) and not _is_number(names[at]) for at in [*held, *measured]) or _extent(block) != _extent(before)
+    return any(_given(names[at]) and not _is_number(names[at]) for at in [*held, *measured]) or _extent(
+        block
+    ) != _extent(before)
 
 
 def _extent(block: _Block) -> list[int]:
@@ -219,7 +226,11 @@ def _sides(block: _Block) -> list[_Block]:
 
 
 def _side(block: _Block, first: int, end: int) -> _Block:
-    kept = [(row[first:end], place) for row, place in zip(block.rows, block.places, strict=True) if any(map(_given, row[first:end]))]
+    kept = [
+        (row[first:end], place)
+        for row, place in zip(block.rows, block.places, strict=True)
+        if any(map(_given, row[first:end]))
+    ]
     return _Block([row for row, _ in kept], [place for _, place in kept], block.left + first)
 
 
@@ -238,7 +249,8 @@ def _is_number(cell: object) -> bool:
 
 
 _KINDS: Mapping[type, str] = {
-    bool: "BOOLEAN", datetime.date: "DATE", datetime.datetime: "TIMESTAMP", datetime.time: "TIME", datetime.timedelta: "INTERVAL",
+    bool: "BOOLEAN", datetime.date: "DATE", datetime.datetime: "TIMESTAMP", datetime.time: "TIME",
+    datetime.timedelta: "INTERVAL",
 }  # fmt: skip
 
 
@@ -248,7 +260,13 @@ def _type(column: Sequence[Any], left_out: Collection[int]) -> str:
     kinds = {type(cell) for cell in kept}
     if kinds and kinds <= {int, float}:
         whole = all(float(cell).is_integer() and abs(cell) < EXACT_INTEGER for cell in kept)
-        return "VARCHAR" if whole and min(kept) >= 19_000_101 and max(kept) <= 21_001_231 else "BIGINT" if whole else "DOUBLE"
+        return (
+            "VARCHAR"
+            if whole and min(kept) >= 19_000_101 and max(kept) <= 21_001_231
+            else "BIGINT"
+            if whole
+            else "DOUBLE"
+        )
     if kinds == {datetime.date, datetime.datetime}:
         return "TIMESTAMP"
     if kinds == {datetime.time, datetime.timedelta}:
@@ -364,7 +382,9 @@ def _code_formats(book: zipfile.ZipFile) -> dict[bytes, str]:
 
 def _code_format(code: str) -> str:
     """The format without quotes, where it has two zeros at least, first, and else only signs that stand for themselves."""
-    parts = re.fullmatch(r'((?:"[^"0]*"|\\[^0]|[-/ ])*)(00(?:0|[-/ ]|\\[^0]|"[^"0]*")*)', code.split(";")[0].removesuffix("@"))
+    parts = re.fullmatch(
+        r'((?:"[^"0]*"|\\[^0]|[-/ ])*)(00(?:0|[-/ ]|\\[^0]|"[^"0]*")*)', code.split(";")[0].removesuffix("@")
+    )
     return re.sub(r'["\\]', "", parts[0]) if parts else ""
 
 
@@ -372,7 +392,11 @@ def _scan(book: zipfile.ZipFile, part: str, formats: Mapping[bytes, str]) -> _Ce
     """One pass over a sheet's file."""
     codes, uncomputed = defaultdict[int, list[tuple[int, str]]](list), defaultdict[int, list[int]](list)
     styled = b"|".join(map(re.escape, formats))
-    code = re.compile(rb'<c (?=[^>]*\bs="(' + styled + rb')")[^>]*?\br="([A-Z]{1,3})(\d{1,7})"[^>/]*>') if formats else None
+    code = (
+        re.compile(rb'<c (?=[^>]*\bs="(' + styled + rb')")[^>]*?\br="([A-Z]{1,3})(\d{1,7})"[^>/]*>')
+        if formats
+        else None
+    )
     rest = b""
     with book.open(part) as file:
         while chunk := file.read(_CHUNK):

@@ -16,8 +16,8 @@ from tools.databases.duckdb_catalog import quoted
 SAMPLE = 1000  # values that must look like numbers or dates before the whole column is looked at
 MOSTLY = 0.5  # share of values that fit a form, from which on the others are worth a note
 MISSING = (
-    "", "-", "--", "---", "–", "—", ".", "..", "...", "…", "?", "n/a", "#n/a", "na", "n.a.", "n.a", "nan", "null", "none", "nil",
-    "n.v.", "k.a.", "tbd", "tba", "unknown", "not available", "missing",
+    "", "-", "--", "---", "–", "—", ".", "..", "...", "…", "?", "n/a", "#n/a", "na", "n.a.", "n.a", "nan", "null", "none",
+    "nil", "n.v.", "k.a.", "tbd", "tba", "unknown", "not available", "missing",
     "#div/0!", "#ref!", "#value!", "#name?", "#num!", "#null!",
 )  # fmt: skip
 _CURRENCY = r"US\$|R\$|[$€£¥₹₽₩₺₪%]|USD|EUR|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK|HUF|BRL|AUD|CAD|kr|Fr\.|zł|Kč"
@@ -230,8 +230,12 @@ def _settled(column: str) -> str:
 def _written_together(connection: duckdb.DuckDBPyConnection, source: str, column: str) -> Finding | None:
     """A finding where every whole number is a day such as 20240131."""
     day = f"try_strptime({quoted(column)}, '%Y%m%d')"
-    fits = f"length({quoted(column)}) = 8 AND {quoted(column)} BETWEEN '{_EARLIEST}' AND '{_LATEST}' AND {day} IS NOT NULL"
-    query = f"SELECT bool_and({fits}), count(DISTINCT {quoted(column)}) FROM {source} WHERE {quoted(column)} IS NOT NULL"
+    fits = (
+        f"length({quoted(column)}) = 8 AND {quoted(column)} BETWEEN '{_EARLIEST}' AND '{_LATEST}' AND {day} IS NOT NULL"
+    )
+    query = (
+        f"SELECT bool_and({fits}), count(DISTINCT {quoted(column)}) FROM {source} WHERE {quoted(column)} IS NOT NULL"
+    )
     is_day, different = connection.execute(query).fetchone() or (False, 0)
     if not is_day or (different < 2 and not _NAMES_A_DATE.search(column)):
         return None
@@ -259,7 +263,9 @@ def _number(connection: duckdb.DuckDBPyConnection, source: str, column: str, dec
     text = Finding(column, warns=True, amount=f"TRY_CAST({value} AS DOUBLE)")
     if most < counts.given:
         return replace(text, note=_misfits(counts.given - most, counts, "number"))
-    if len(counts.units) > 1 or (counts.bare and counts.units and ("%" in counts.units or re.fullmatch(r"\w", counts.unit))):
+    if len(counts.units) > 1 or (
+        counts.bare and counts.units and ("%" in counts.units or re.fullmatch(r"\w", counts.unit))
+    ):
         units = ", ".join([*counts.units, *(["no sign"] if counts.bare else [])])
         return replace(text, note=f"text, for its values have different units: {units}")
     digits = _most_digits(connection, source, column, sign)
@@ -269,13 +275,17 @@ def _number(connection: duckdb.DuckDBPyConnection, source: str, column: str, dec
     unit = counts.unit if counts.units else ""
     told = [_in_unit(unit)] if unit else []
     told += ["decimal comma"] if sign == "," and digits.after else []
-    doubts = [f"{counts.bare:,} of {counts.given:,} values have no unit"] if unit and counts.bare and unit.isalpha() else []
+    doubts = (
+        [f"{counts.bare:,} of {counts.given:,} values have no unit"] if unit and counts.bare and unit.isalpha() else []
+    )
     if _is_like_versions(digits) and sign == "." and not unit:
         doubts.append("read as numbers, so that 1.10 is 1.1")
     note = _note([*told, *doubts], counts.marks)
     expression = f"TRY_CAST({value} AS {type_})"
     form = NumberForm(sign, unit)
-    return Finding(column, form, type_, expression, note, len(signs) == 1, bool(doubts), f"CAST({expression} AS DOUBLE)")
+    return Finding(
+        column, form, type_, expression, note, len(signs) == 1, bool(doubts), f"CAST({expression} AS DOUBLE)"
+    )
 
 
 def _number_type(column: str, digits: Digits) -> tuple[str, str]:
@@ -306,8 +316,12 @@ def _is_like_versions(digits: Digits) -> bool:
 def _most_digits(connection: duckdb.DuckDBPyConnection, source: str, column: str, decimal: str) -> Digits:
     before, after = r"length(regexp_extract(d, '^-?(\d+)', 1))", r"length(regexp_extract(d, '\.(\d+)', 1))"
     has_exponent = "regexp_matches(d, '[eE]')"
-    written = f"CASE WHEN {after} > 0 THEN regexp_replace(regexp_replace(d, '0+$', ''), '\\.$', '.0') ELSE d || '.0' END"
-    lost = f"NOT {has_exponent} AND {before} + {after} > {_DOUBLE} AND CAST(TRY_CAST(d AS DOUBLE) AS VARCHAR) <> {written}"
+    written = (
+        f"CASE WHEN {after} > 0 THEN regexp_replace(regexp_replace(d, '0+$', ''), '\\.$', '.0') ELSE d || '.0' END"
+    )
+    lost = (
+        f"NOT {has_exponent} AND {before} + {after} > {_DOUBLE} AND CAST(TRY_CAST(d AS DOUBLE) AS VARCHAR) <> {written}"
+    )
     phone = f"v LIKE '+%' AND NOT {has_exponent} AND {after} = 0 AND regexp_full_match(v, '\\+\\d{{{_PHONE},}}')"
     bare = r"regexp_full_match(d, '-?\d+[eE]\d+')"
     asked = (
@@ -411,7 +425,8 @@ def _fitting(
     parsed = [_parsed(value, pattern) for pattern in patterns]
     two = f"regexp_matches({value}, '^\\d\\d[./]\\d\\d[./]\\d\\d($| )|\\pL|^\\d{{4}}-')"
     years = [
-        f"regexp_matches({value}, '\\d') AND year({each}) BETWEEN 1000 AND 2999" + (f" AND {two}" if "%y" in pattern else "")
+        f"regexp_matches({value}, '\\d') AND year({each}) BETWEEN 1000 AND 2999"
+        + (f" AND {two}" if "%y" in pattern else "")
         for pattern, each in zip(patterns, parsed, strict=True)
     ]
     counted = ", ".join(f"count(*) FILTER ({each})" for each in years)

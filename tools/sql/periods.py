@@ -1,0 +1,101 @@
+"""Periods of dates: functions of dates get the column that holds dates, and groups by month, year or hour come in order."""
+
+import re
+
+from sqlglot import exp
+
+from tools.schema import Column, Schema
+from tools.sql.scope import column_ref, kind_of, owner, type_kind
+
+_PARTS = (exp.TimeToStr, exp.Extract, exp.Year, exp.Month, exp.Day, exp.Quarter, exp.DateTrunc, exp.TimestampTrunc)
+_LIKE_A_DATE = re.compile(r"\d{4}[-/.]?\d\d?|\d\d?[./]\d\d?[./]\d{2,4}|\d\d?:\d\d")
+
+
+def dates_of_periods(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """Takes the only column of dates or times of a table where a month, year or hour is asked of a column that holds none.
+
+    >>> from sqlglot import parse_one
+    >>> from tools.schema import Table
+    >>> schema = Schema((Table("sale", (Column("amount", "DOUBLE"), Column("sold", "DATE"))),), "duckdb")
+    >>> query = "SELECT STRFTIME('%Y', amount), SUM(amount) FROM sale GROUP BY STRFTIME('%Y', amount)"
+    >>> dates_of_periods(parse_one(query, dialect="sqlite"), schema).sql("sqlite")
+    "SELECT STRFTIME('%Y', sold), SUM(amount) FROM sale GROUP BY STRFTIME('%Y', sold)"
+    """
+    for period in list(tree.find_all(*_PARTS)):
+        for column in list(period.find_all(exp.Column)):
+            if column.find_ancestor(*_PARTS) is period and not _holds_dates(column, schema):
+                source = owner(column, schema)
+                dates = (
+                    [each for each in source.table.columns if type_kind(each.type) == "time"]
+                    if source and source.table
+                    else []
+                )
+                if len(dates) == 1:
+                    column.set("this", exp.to_identifier(dates[0].name, quoted=not dates[0].name.isidentifier()))
+    return tree
+
+
+def _holds_dates(column: exp.Column, schema: Schema) -> bool:
+    """Whether it may; a text does where nothing is known of it."""
+    source = owner(column, schema)
+    origin = source.columns.get(column.name.casefold()) if source else None
+    if not isinstance(origin, Column):
+        return True
+    kind = type_kind(origin.type)
+    if kind == "text" or kind is None:
+        return not origin.samples or all(map(_LIKE_A_DATE.match, origin.samples))
+    return kind == "time" or (
+        kind == "integer" and all(re.fullmatch(r"\d{9,13}", each) for each in origin.samples or ("",))
+    )
+
+
+def periods_in_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """Sorts groups by a month, a year, an hour or a day, where nothing else sorts them.
+
+    >>> from sqlglot import parse_one
+    >>> from tools.schema import Table
+    >>> schema = Schema((Table("sale", (Column("sold", "DATE"),)),), "duckdb")
+    >>> query = "SELECT STRFTIME('%Y', sold), COUNT(*) FROM sale GROUP BY STRFTIME('%Y', sold)"
+    >>> periods_in_order(parse_one(query, dialect="sqlite"), schema).sql("sqlite")
+    "SELECT STRFTIME('%Y', sold), COUNT(*) FROM sale GROUP BY STRFTIME('%Y', sold) ORDER BY STRFTIME('%Y', sold)"
+    """
+    if not isinstance(tree, exp.Select) or tree.args.get("order") or tree.args.get("limit"):
+        return tree
+    group = tree.args.get("group")
+    keys = [key for key in (group.expressions if group else ()) if _is_period(_meant(key, tree), schema)]
+    if keys:
+        tree.set(
+            "order",
+            exp.Order(
+                expressions=[exp.Ordered(this=key.copy(), nulls_first=schema.dialect == "sqlite") for key in keys]
+            ),
+        )
+    return tree
+
+
+def _meant(key: exp.Expr, select: exp.Select) -> exp.Expr:
+    """What a key of groups stands for: a place or another name of something selected."""
+    if key.is_int and 1 <= int(key.name) <= len(select.expressions):
+        return select.expressions[int(key.name) - 1].unalias()
+    if isinstance(key, exp.Column) and not key.table:
+        return next(
+            (
+                item.unalias()
+                for item in select.expressions
+                if item.alias and item.alias.casefold() == key.name.casefold()
+            ),
+            key,
+        )
+    return key
+
+
+def _is_period(key: exp.Expr, schema: Schema) -> bool:
+    if isinstance(key, exp.Cast):
+        return _is_period(key.this, schema)
+    if isinstance(key, exp.Column):
+        ref = column_ref(key, schema)
+        return ref is not None and (kind_of(key, schema) == "time" or _NAMES_A_PERIOD.fullmatch(ref[1]) is not None)
+    return isinstance(key, _PARTS)
+
+
+_NAMES_A_PERIOD = re.compile(r"(?i)(?:.*[_ ])?(?:year|month|quarter|week|hour|day)")
