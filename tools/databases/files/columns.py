@@ -24,7 +24,8 @@ def create_table(
 def insert_columns(
     connection: duckdb.DuckDBPyConnection, table: str, types: Sequence[str], columns: Sequence[Sequence[Any]]
 ) -> None:
-    """Append rows given as columns of equal length; values are None, numbers, texts, bytes (BLOB only), dates and times."""
+    """Append rows given as columns of equal length; values are None, numbers, texts, bytes (BLOB only), dates and times, and lists
+    and dicts of these where the type is nested."""
     items = ", ".join(_item(position, type_) for position, type_ in enumerate(types, 1))
     texts = [json.dumps(column, default=_text, ensure_ascii=False) for column in columns]
     connection.execute(f"INSERT INTO {quoted(table)} SELECT {items}", texts)
@@ -33,6 +34,10 @@ def insert_columns(
 def _item(position: int, type_: str) -> str:
     if type_ == "BLOB":
         return f"unhex(unnest(from_json(${position}, '[\"VARCHAR\"]')))"
+    if type_.endswith(("]", ")")) and not type_.startswith("DECIMAL"):  # lists, records and maps
+        return f"CAST(unnest(from_json(${position}, '[\"JSON\"]')) AS {type_})"
+    if type_.startswith(("DECIMAL", "INTERVAL", "TIMESTAMP", "DOUBLE", "FLOAT")):
+        return f"CAST(unnest(from_json(${position}, '[\"VARCHAR\"]')) AS {type_})"
     return f"unnest(from_json(${position}, '[\"{type_}\"]'))"
 
 

@@ -33,7 +33,8 @@ _NAMES = {
     "cp1252": "Windows-1252", "cp1251": "Windows-1251", "cp1250": "Windows-1250", "cp1253": "Windows-1253",
     "cp1254": "Windows-1254", "cp1255": "Windows-1255", "cp1256": "Windows-1256", "cp932": "Shift-JIS",
     "cp949": "Korean (CP949)", "gb18030": "GB18030", "big5": "Big5", "euc_jp": "EUC-JP", "koi8_r": "KOI8-R",
-    "mac_roman": "Mac Roman", "cp850": "DOS (CP850)", "cp874": "Thai (CP874)", "cp866": "DOS (CP866)", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16",
+    "mac_roman": "Mac Roman", "cp850": "DOS (CP850)", "cp874": "Thai (CP874)", "cp866": "DOS (CP866)",
+    "utf-16-le": "UTF-16", "utf-16-be": "UTF-16",
 }  # fmt: skip
 _WESTERN, _RARER = frozenset("äöüßéèêáàâåçñóôúíæøëïÄÖÜÉÅÇÑØÆ"), frozenset("îìòùõûãœÿÁÀÂÃÈÊÍÎÓÒÔÕÚÙÛ")
 _EASTERN = frozenset("ąćęłńśźżčďěňřšťůžýőűăşţșțŁŚŻŹĆŃČŠŽŘĎŤŮŐŰğıİĞŞ")

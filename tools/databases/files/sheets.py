@@ -121,8 +121,8 @@ _HEAD = 256 << 10  # bytes of a CSV file in which its first rows are looked for
 
 @dataclass(frozen=True, slots=True)
 class SheetColumn:
-    """`note`: what is worth knowing of how its values were read, or why it is text; may be empty. `warns`: whether everybody has
-    to know it."""
+    """`note`: what is worth knowing of how its values were read, or why it is text; may be empty. `warns`: whether everybody
+    has to know it."""
 
     name: str
     type: str
