@@ -22,7 +22,7 @@ from ui.views.words import counted, html, milliseconds
 SHOWN_ROWS, SHOWN_COLUMNS = 8, 12
 _KINDS = {
     "VARCHAR": "text", "BIGINT": "number", "INTEGER": "number", "DOUBLE": "number", "HUGEINT": "number", "DATE": "date",
-    "TIMESTAMP": "date and time", "TIME": "time", "BOOLEAN": "yes or no",
+    "TIMESTAMP": "date and time", "TIME": "time", "BOOLEAN": "yes or no", "INTERVAL": "span of time",
 }  # fmt: skip
 
 
