@@ -61,9 +61,15 @@ class Loaded:
     told: tuple[str, ...] = ()
 
 
-_CSV_ATTEMPTS = ("", ", null_padding = true", ", null_padding = true, parallel = false")
-"""What is tried in turn: rows of one length, short rows filled with NULL, and these with line ends in quotes. `skip` is fixed,
-for DuckDB's guess of it drops every row before a ragged one without a word."""
+_QUOTED = ", quote = '\"', escape = '\"'"
+_CSV_ATTEMPTS = tuple(
+    quotes + lengths
+    for quotes in (_QUOTED, "")
+    for lengths in ("", ", null_padding = true", ", null_padding = true, parallel = false")
+)
+"""What is tried in turn: the usual quotes, which DuckDB does not expect where none is in its sample, and others; rows of one
+length, short rows filled with NULL, and these with line ends in quotes. `skip` is fixed, for DuckDB's guess of it drops every
+row before a ragged one without a word."""
 
 
 def load_csv(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices) -> Loaded:
