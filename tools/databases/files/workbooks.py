@@ -336,7 +336,8 @@ _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _CHUNK, _LONGEST_CELL, _LARGEST_PART = 1 << 20, 1 << 20, 32 << 20
 _BARE_FORMULA = re.compile(
-    rb'<c (?![^>]*\bt="str")[^>]*?\br="([A-Z]{1,3})(\d{1,7})"[^>]*><f[^>]*(?:/>|>[^<]*</f>)(?:<v\s*/>|<v>\s*</v>)?</c>'
+    rb'<c (?![^>]{0,200}\bt="str")[^>]{0,200}?\br="([A-Z]{1,3})(\d{1,7})"[^>]{0,200}>'
+    rb"<f[^>]{0,500}>(?:[^<]{0,900}</f>)?(?:<v\s{0,9}/>|<v>\s{0,9}</v>)?</c>\"
 )
 
 
@@ -393,7 +394,7 @@ def _scan(book: zipfile.ZipFile, part: str, formats: Mapping[bytes, str]) -> _Ce
     codes, uncomputed = defaultdict[int, list[tuple[int, str]]](list), defaultdict[int, list[int]](list)
     styled = b"|".join(map(re.escape, formats))
     code = (
-        re.compile(rb'<c (?=[^>]*\bs="(' + styled + rb')")[^>]*?\br="([A-Z]{1,3})(\d{1,7})"[^>/]*>')
+        re.compile(rb'<c (?=[^>]{0,200}\bs="(' + styled + rb')")[^>]{0,200}?\br="([A-Z]{1,3})(\d{1,7})"[^>/]{0,200}>')
         if formats
         else None
     )
