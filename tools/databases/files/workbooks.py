@@ -337,7 +337,7 @@ _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationship
 _CHUNK, _LONGEST_CELL, _LARGEST_PART = 1 << 20, 1 << 20, 32 << 20
 _BARE_FORMULA = re.compile(
     rb'<c (?![^>]{0,200}\bt="str")[^>]{0,200}?\br="([A-Z]{1,3})(\d{1,7})"[^>]{0,200}>'
-    rb"<f[^>]{0,500}>(?:[^<]{0,900}</f>)?(?:<v\s{0,9}/>|<v>\s{0,9}</v>)?</c>\"
+    rb"<f[^>]{0,500}>(?:[^<]{0,900}</f>)?(?:<v\s{0,9}/>|<v>\s{0,9}</v>)?</c>"
 )
 
 
