@@ -136,7 +136,9 @@ def translated(toolbox: AgentContext, sql: str) -> str:
     dialect = toolbox.database.dialect
     if model_dialect(toolbox) == dialect:
         is_sqlite = dialect == "sqlite"
-        return toolbox.optional("translate", partial(in_sqlite, sql, toolbox.database.schema()), sql) if is_sqlite else sql
+        return (
+            toolbox.optional("translate", partial(in_sqlite, sql, toolbox.database.schema()), sql) if is_sqlite else sql
+        )
 
     def found() -> str:
         try:

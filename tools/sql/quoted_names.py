@@ -31,23 +31,19 @@ def named_columns(tree: exp.Expr, schema: Schema) -> exp.Expr:
     >>> named_columns(parse_one(query, dialect="sqlite"), schema).sql("duckdb")
     'SELECT SUM("Net amount (€)"), SUM("Qty.") FROM sale WHERE "region" = "North"'
     """
-    for node in list(tree.find_all(exp.Column, exp.Literal)):
-        is_text = isinstance(node, exp.Literal)
-        if (is_text and (not node.is_string or not _needs_column(node))) or (
-            not is_text and not _is_lost(node, schema)
-        ):
-            continue
-        if not is_text and _is_compared_value(node, schema):
-            continue
-        found = _meant(node, schema)
-        if found is not None:
-            node.replace(exp.column(found, (node.table or None) if not is_text else None, quoted=True))
+    for column in list(tree.find_all(exp.Column)):
+        is_lost = _is_lost(column, schema) and not _is_compared_value(column, schema)
+        if is_lost and (found := _meant(column, schema)) is not None:
+            column.replace(exp.column(found, column.table or None, quoted=True))
+    for text in list(tree.find_all(exp.Literal)):
+        if text.is_string and _needs_column(text) and (found := _meant(text, schema)) is not None:
+            text.replace(exp.column(found, quoted=True))
     return tree
 
 
-def _is_lost(node: exp.Expr, schema: Schema) -> bool:
+def _is_lost(node: exp.Column, schema: Schema) -> bool:
     """Whether a quoted name is none of those in scope."""
-    if not isinstance(node, exp.Column) or not node.this.args.get("quoted") or owner(node, schema) is not None:
+    if not node.this.args.get("quoted") or owner(node, schema) is not None:
         return False
     operation = node.find_ancestor(exp.SetOperation)
     outputs = projections(operation, schema) if operation is not None else {}

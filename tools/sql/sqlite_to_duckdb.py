@@ -345,8 +345,8 @@ def in_sqlite(sql: str, schema: Schema) -> str:
     trees = parse_or_nothing(sql, "sqlite")
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         return sql
-    before = trees[0].sql("sqlite")
-    tree = trees[0]
+    tree: exp.Expr = trees[0]
+    before = tree.sql("sqlite")
     for rule in (named_columns, dates_of_periods, periods_in_order):
         tree = rule(tree, schema)
     after = tree.sql("sqlite")

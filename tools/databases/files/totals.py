@@ -21,8 +21,9 @@ _TOTAL = (
 _AVERAGE = r"(?:overall )?(?:averages?|avg\.?|mean|durchschnitt|mittelwert|moyenne|promedio|media)"
 _NOTE = (
     r"(?i)(?:sources?|notes?|remarks?|quellen?|anmerkung(?:en)?|stand|as of|generated|exported|printed|created|fuente|data)"
-    r"\b\s*[:(].*|[*¹²³†‡©].*|\(?\d?\)?(?:\S+\s+){5,}\S+"
+    r"\b\s*[:(].*|[*¹²³†‡©].*"
 )
+_SENTENCE = r"(?:\S+\s+){5,}\S+"  # a note as well, where a table has more columns than a list of sayings
 _LABELS = 6  # columns in which a row may say what it is
 _MOST_TOTALS = 1000
 _FEWEST = 2  # rows that are added up: one number adds up nothing
@@ -56,7 +57,7 @@ def make_table(
     """Make `table` of `raw`, whose columns are texts: with types, and without rows of totals and footnotes. `known`: the types
     of columns that their file tells, by the numbers of rows that are left out. Raises duckdb.Error."""
     columns = [each[0] for each in connection.execute(f"DESCRIBE {quoted(raw)}").fetchall()]
-    told = _drop_notes(connection, raw, columns)
+    told = _drop_notes(connection, raw, columns) + _drop_names(connection, raw, columns)
     candidates = _candidates(connection, raw, columns)
     left_out = {each.row for each in candidates}
     found, types = _read(connection, raw, columns, decimal, known, left_out)
@@ -186,9 +187,10 @@ def _told(
 def _drop_notes(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequence[str]) -> list[str]:
     """Take footnotes out: last rows of which only the first cell is given, and is a note."""
     told: list[str] = []
-    while len(columns) > 2 and (last := _last_row(connection, raw)) is not None:
+    note = f"{_NOTE}|{_SENTENCE}" if len(columns) > 2 else _NOTE
+    while len(columns) > 1 and (last := _last_row(connection, raw)) is not None:
         first, *others = connection.execute(
-            f"SELECT {', '.join(map(_given, columns))}, regexp_full_match({_given(columns[0])}, {_literal(_NOTE)}) "
+            f"SELECT {', '.join(map(_given, columns))}, regexp_full_match({_given(columns[0])}, {_literal(note)}) "
             f"FROM {quoted(raw)} WHERE rowid = {last}"
         ).fetchone() or (None,)
         if first is None or any(each is not None for each in others[:-1]) or not others[-1]:
@@ -196,6 +198,16 @@ def _drop_notes(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequen
         connection.execute(f"DELETE FROM {quoted(raw)} WHERE rowid = {last}")
         told.append(f"the note “{first[:60]}” below the table is left out")
     return told
+
+
+def _drop_names(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequence[str]) -> list[str]:
+    """Take rows out that repeat the names of the columns, as pages and files that were put together do."""
+    if len(columns) < 2:
+        return []
+    same = " AND ".join(f"trim({quoted(name)}) = {_literal(name)}" for name in columns)
+    (count,) = connection.execute(f"DELETE FROM {quoted(raw)} WHERE {same}").fetchone() or (0,)
+    times = "once" if count == 1 else f"{count:,} times"
+    return [f"the row of names is repeated {times} below, and left out there"] if count else []
 
 
 def _last_row(connection: duckdb.DuckDBPyConnection, raw: str) -> int | None:

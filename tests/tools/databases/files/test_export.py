@@ -135,7 +135,14 @@ def test_numbers_of_other_engines_keep_their_digits(tmp_path: Path) -> None:
 
 
 def test_text_files_have_no_python_in_them(tmp_path: Path) -> None:
-    row = (b"\xaa", timedelta(days=1, hours=6), [1, None], {"a": "ü"}, Decimal("12345678901234567.89"), 9007199254740993)
+    row = (
+        b"\xaa",
+        timedelta(days=1, hours=6),
+        [1, None],
+        {"a": "ü"},
+        Decimal("12345678901234567.89"),
+        9007199254740993,
+    )
     result = Result(("b", "i", "l", "r", "d", "n"), ("BLOB",) * 6, (row,), False, 1.0)
     export(result, tmp_path / "r.csv", "csv")
     with (tmp_path / "r.csv").open(newline="", encoding="utf-8") as file:

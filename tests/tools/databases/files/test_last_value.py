@@ -96,7 +96,9 @@ def test_the_last_value_of_a_json_file(tmp_path: Path, usual: object, late: obje
 def test_a_key_that_comes_late(tmp_path: Path, late: dict[str, object]) -> None:
     """The second attempt asked for objects of a gigabyte, and could never run: 367 kB took too much memory."""
     path = tmp_path / "late_key.ndjson"
-    path.write_text("\n".join([json.dumps({"i": i, "c": 7}) for i in range(LATE)] + [json.dumps({"i": LATE, "c": 8} | late)]))
+    path.write_text(
+        "\n".join([json.dumps({"i": i, "c": 7}) for i in range(LATE)] + [json.dumps({"i": LATE, "c": 8} | late)])
+    )
     with closing(open_database(path, isolated=True)) as database:
         result = database.execute("SELECT count(*), max(c) FROM late_key")
         assert isinstance(result, Result) and result.rows == ((LATE + 1, 8),)
@@ -130,7 +132,9 @@ def test_json_with_a_mark_and_in_a_wrapper(tmp_path: Path) -> None:
 
 def test_dates_in_json_have_a_type_and_texts_of_digits_stay(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
-    path.write_text('[{"day": "31.01.2024", "zip": "01067", "n": "30"}, {"day": "01.02.2024", "zip": "80331", "n": "4"}]')
+    path.write_text(
+        '[{"day": "31.01.2024", "zip": "01067", "n": "30"}, {"day": "01.02.2024", "zip": "80331", "n": "4"}]'
+    )
     assert read(path)[0] == [(date(2024, 1, 31), "01067", "30"), (date(2024, 2, 1), "80331", "4")]
 
 
@@ -230,7 +234,9 @@ def test_short_rows_with_lines_in_quotes(tmp_path: Path) -> None:
 
 def test_two_header_rows_and_a_total_in_a_csv_file(tmp_path: Path) -> None:
     path = tmp_path / "q.csv"
-    path.write_text("Region;2023;;2024;\n;Q1;Q2;Q1;Q2\nNord;1,5;2;3;4\nSüd;5;6;7;8\nSumme;6,5;8;10;12\n", encoding="cp1252")
+    path.write_text(
+        "Region;2023;;2024;\n;Q1;Q2;Q1;Q2\nNord;1,5;2;3;4\nSüd;5;6;7;8\nSumme;6,5;8;10;12\n", encoding="cp1252"
+    )
     rows, names, said = read(path)
     assert names == ["Region", "2023 Q1", "2023 Q2", "2024 Q1", "2024 Q2"]
     assert rows == [("Nord", 1.5, 2, 3, 4), ("Süd", 5.0, 6, 7, 8)] and "“Summe”, adds up" in said
@@ -247,7 +253,9 @@ def test_numbers_in_text_columns_of_sqlite(tmp_path: Path, script: str) -> None:
             connection.executemany("INSERT INTO sale VALUES (?, ?, ?, ?)", rows)
         else:
             connection.execute("CREATE TABLE sale (id INTEGER PRIMARY KEY, shop TEXT, amount INTEGER)")
-            connection.executemany("INSERT INTO sale VALUES (?, ?, ?)", [(1, "N", 100), (2, "S", ""), (3, "N", "300"), (4, "S", 9)])
+            connection.executemany(
+                "INSERT INTO sale VALUES (?, ?, ?)", [(1, "N", 100), (2, "S", ""), (3, "N", "300"), (4, "S", 9)]
+            )
         connection.commit()
     with closing(open_database(tmp_path / "sale.sqlite")) as database:
         result = database.execute("SELECT max(amount), round(avg(amount), 2), count(*) FILTER (amount > 50) FROM sale")

@@ -21,7 +21,7 @@ DAY = datetime.date
 Cells = Sequence[Sequence[Any]]
 
 
-def book(path: Path, sheets: Mapping[str, Cells], merged: Sequence[str] = (), formats: Mapping[str, str] = {}) -> Path:  # noqa: B006
+def book(path: Path, sheets: Mapping[str, Cells], merged: Sequence[str] = (), formats: Mapping[str, str] = {}) -> Path:
     """A workbook. Cells beginning with = are formulas without a value; `formats` by column's letter."""
     with xlsxwriter.Workbook(str(path), {"default_date_format": "dd.mm.yyyy"}) as workbook:
         for name, rows in sheets.items():
@@ -100,7 +100,9 @@ def test_years_over_quarters(tmp_path: Path) -> None:
 
 def test_units_below_the_names(tmp_path: Path) -> None:
     rows = [["day", "rain", "heat"], [None, "mm", "°C"], [DAY(2024, 1, 1), 3, 4.5], [DAY(2024, 1, 2), 5, 6.5]]
-    ([(rain, heat)],), _, types = told(book(tmp_path / "w.xlsx", {"a": rows}), 'SELECT sum("rain mm"), sum("heat °C") FROM w')
+    ([(rain, heat)],), _, types = told(
+        book(tmp_path / "w.xlsx", {"a": rows}), 'SELECT sum("rain mm"), sum("heat °C") FROM w'
+    )
     assert (rain, heat) == (8, 11.0) and types["w"]["day"] == "DATE"
 
 
@@ -127,7 +129,9 @@ def test_formulas_without_values(tmp_path: Path) -> None:
     """A program that writes a workbook computes nothing; the sum was NULL, without a word."""
     rows = [["a", "b", "a + b"], [1, 2, "=A2+B2"], [3, 4, "=A3+B3"], [5, 6, 11]]
     (_,), said, _ = told(book(tmp_path / "f.xlsx", {"x": rows}), "FROM f")
-    assert "column “a + b” has 2 formulas without values; open the workbook in a spreadsheet program and save it" in said
+    assert (
+        "column “a + b” has 2 formulas without values; open the workbook in a spreadsheet program and save it" in said
+    )
 
 
 def test_codes_keep_their_digits(tmp_path: Path) -> None:
@@ -196,3 +200,10 @@ def test_an_unnamed_total_and_an_average(tmp_path: Path) -> None:
 def test_what_is_one_table_stays_one(tmp_path: Path, rows: Cells) -> None:
     ([(count,)],), _, types = told(book(tmp_path / "one.xlsx", {"a": rows}), "SELECT count(*) FROM one")
     assert count == sum(map(bool, rows)) - 1 and list(types) == ["one"]
+
+
+def test_names_that_are_repeated_and_a_note(tmp_path: Path) -> None:
+    rows = [["item", "n"], ["pen", 1], ["ink", 2], [], ["item", "n"], ["nib", 3], [], ["Note: prices in EUR"]]
+    ([(n, count)],), said, _ = told(book(tmp_path / "p.xlsx", {"a": rows}), "SELECT sum(n), count(*) FROM p")
+    assert (n, count) == (6, 3)
+    assert "the row of names is repeated once below" in said and "the note “Note: prices in EUR”" in said
