@@ -57,7 +57,7 @@ def periods_in_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
     >>> schema = Schema((Table("sale", (Column("sold", "DATE"),)),), "duckdb")
     >>> query = "SELECT STRFTIME('%Y', sold), COUNT(*) FROM sale GROUP BY STRFTIME('%Y', sold)"
     >>> periods_in_order(parse_one(query, dialect="sqlite"), schema).sql("duckdb").partition(" ORDER BY ")[2]
-    "STRFTIME(sold, '%Y')"
+    "STRFTIME(CAST(sold AS TIMESTAMP), '%Y')"
     """
     if not isinstance(tree, exp.Select) or tree.args.get("order") or tree.args.get("limit"):
         return tree

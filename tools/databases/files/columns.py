@@ -24,8 +24,8 @@ def create_table(
 def insert_columns(
     connection: duckdb.DuckDBPyConnection, table: str, types: Sequence[str], columns: Sequence[Sequence[Any]]
 ) -> None:
-    """Append rows given as columns of equal length; values are None, numbers, texts, bytes (BLOB only), dates and times, and lists
-    and dicts of these where the type is nested."""
+    """Append rows given as columns of equal length; values are None, numbers, texts, bytes (BLOB only), dates and times, and
+    lists and dicts of these where the type is nested."""
     items = ", ".join(_item(position, type_) for position, type_ in enumerate(types, 1))
     texts = [json.dumps(column, default=_text, ensure_ascii=False) for column in columns]
     connection.execute(f"INSERT INTO {quoted(table)} SELECT {items}", texts)

@@ -122,7 +122,7 @@ _BATCH = 8192
 
 
 def _parquet_type(declared: str, cells: Sequence[Any]) -> str:
-    """A type in which every cell keeps its value: Parquet has no whole numbers of more than 64 bits, but decimals of 38 digits."""
+    """A type in which every cell keeps its value: Parquet has no integers of more than 64 bits, but decimals of 38 digits."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if not kinds:
         return declared if declared in (*_INTEGER_TYPES, *_BY_KIND.values(), "FLOAT", "TIMESTAMP") else "VARCHAR"

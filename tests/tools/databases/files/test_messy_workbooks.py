@@ -118,7 +118,8 @@ def test_tables_one_below_another(tmp_path: Path) -> None:
 
 def test_tables_side_by_side(tmp_path: Path) -> None:
     rows = [
-        ["item", "n", None, "town", "n"], ["pen", 1, None, "Bern", 10], ["ink", 2, None, "Chur", 20], ["nib", 4, None, None, None],
+        ["item", "n", None, "town", "n"], ["pen", 1, None, "Bern", 10], ["ink", 2, None, "Chur", 20],
+        ["nib", 4, None, None, None],
     ]  # fmt: skip
     path = book(tmp_path / "sides.xlsx", {"a": rows})
     (left, right), said, _ = told(path, "SELECT sum(n), count(*) FROM sides", "SELECT sum(n), count(*) FROM sides_a")
