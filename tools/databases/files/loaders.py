@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
-from duckdb.sqltypes import DuckDBPyType
 
 from tools.databases.duckdb_catalog import quoted
 from tools.databases.files.columns import create_table, insert_columns
@@ -238,8 +238,8 @@ def _unwrapped(connection: duckdb.DuckDBPyConnection, table: str, names: TableNa
     return made
 
 
-def _lists(fields: Iterable[tuple[str, DuckDBPyType]], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Where lists of objects are within objects."""
+def _lists(fields: Iterable[tuple[str, Any]], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where lists of objects are within objects; the fields' types are DuckDB's."""
     for name, type_ in fields:
         if type_.id == "list" and type_.children[0][1].id == "struct":
             yield (*above, name)

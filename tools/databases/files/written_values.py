@@ -331,7 +331,8 @@ def _most_digits(connection: duckdb.DuckDBPyConnection, source: str, column: str
     )
     values = f"SELECT trim({quoted(column)}) AS v, {_digits(column, decimal)} AS d FROM {source}"
     row = connection.execute(f"SELECT {asked} FROM ({values}) WHERE d IS NOT NULL").fetchone() or ()
-    return Digits(*(each or 0 for each in row[:3]), *(bool(each) for each in row[3:]))
+    before_sign, after_sign, fewest = (int(each or 0) for each in row[:3])
+    return Digits(before_sign, after_sign, fewest, *map(bool, row[3:]))
 
 
 def _date(
