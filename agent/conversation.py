@@ -70,7 +70,8 @@ class Answer:
 
         seen = self.shown if as_shown else None
         columns, rows = (seen["headings"], seen["rows"]) if seen else (self.columns, self.rows)
-        return pandas.DataFrame(rows, columns=columns)
+        cells = {place: _series(pandas, [row[place] for row in rows]) for place in range(len(columns))}
+        return pandas.DataFrame(cells).set_axis(list(columns), axis=1)
 
     def checked(self) -> "Answer":
         """This answer, for measurements, in which a program that failed is no answer. Raises AnswerFailed."""
@@ -83,6 +84,16 @@ class Answer:
 
     def to_json(self) -> str:
         return json.dumps(exact_value(self.to_dict()), ensure_ascii=False)
+
+
+def _series(pandas: Any, cells: list[Any]) -> Any:
+    """A column of pandas that keeps whole numbers whole where cells are missing; its own type for them is one of fractions."""
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds == {int} and None in cells and all(cell is None or -(2**63) <= cell < 2**63 for cell in cells):
+        return pandas.Series(cells, dtype="Int64")
+    if kinds == {bool} and None in cells:
+        return pandas.Series(cells, dtype="boolean")
+    return pandas.Series(cells, dtype=object if kinds == {int} and None in cells else None)
 
 
 _OF_AN_ERROR = ("kind", "message", "name", "position", "candidates")

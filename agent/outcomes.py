@@ -22,7 +22,7 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from agent.context import AgentContext
 from agent.state import DrawnPlan, Reading
 from tools.result import QueryError, Result
-from tools.sql.from_sqlite import from_sqlite
+from tools.sql.from_sqlite import from_sqlite, in_sqlite
 from tools.sql.scope import parse_or_nothing
 from tools.sql.to_sqlite import bare_names, to_sqlite
 
@@ -136,7 +136,10 @@ def translated(toolbox: AgentContext, sql: str) -> str:
     so that checking says why."""
     dialect = toolbox.database.dialect
     if model_dialect(toolbox) == dialect:
-        return sql
+        is_sqlite = dialect == "sqlite"
+        return (
+            toolbox.optional("translate", partial(in_sqlite, sql, toolbox.database.schema()), sql) if is_sqlite else sql
+        )
 
     def found() -> str:
         try:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from agent.prompts.slots import NAME_CHARACTERS, one_line
+
 OTHER = "\x80"  # stands for each byte above 127 in what lexer and vocabulary compare
 
 
@@ -105,10 +107,12 @@ def is_plain(name: str, dialect: str) -> bool:
 
 
 def _spellings(name: str, dialect: str) -> Iterable[str]:
+    """As the prompt shows it, in one line; `tools.sql.quoted_names` finds the name again."""
     if is_plain(name, dialect):
         yield name
+    shown = one_line(name, NAME_CHARACTERS)
     for opening, closing in _BRACKETS[dialect]:
-        yield opening + name.replace(closing, closing * 2) + closing
+        yield opening + shown.replace(closing, closing * 2) + closing
 
 
 Kind = Literal["aggregate", "scalar", "window"]

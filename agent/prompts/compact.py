@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
+from agent.prompts.plan_format import quoted_name
 from agent.prompts.profile import Form, ModelStep
 from agent.prompts.slots import Slots, one_line
 from tools.linking.link_schema import Link
@@ -202,7 +203,7 @@ def join_line(table: Table, key: ForeignKey) -> str:
 
 def name(text: str) -> str:
     """An identifier as SQL writes it: quoted if necessary."""
-    return text if text.isidentifier() and text.isascii() else '"' + one_line(text, 80).replace('"', '""') + '"'
+    return quoted_name(text)
 
 
 def literal(value: str) -> str:

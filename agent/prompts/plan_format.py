@@ -9,6 +9,8 @@ quotes where necessary. This module only converts text; it does not decide what 
 import re
 from dataclasses import dataclass
 
+from agent.prompts.slots import NAME_CHARACTERS, one_line
+
 _NAME = r'"(?:[^"]|"")*"|[^\s":;,|]+'
 _NAME_AND_SIGN = re.compile(rf"\s*({_NAME})\s*([:;,|]?)")
 BAR = "|"
@@ -80,7 +82,9 @@ def quoted_name(name: str) -> str:
     >>> quoted_name("country"), quoted_name("home town")
     ('country', '"home town"')
     """
-    return name if name.isidentifier() and name.isascii() else '"' + name.replace('"', '""') + '"'
+    if name.isidentifier() and name.isascii():
+        return name
+    return '"' + one_line(name, NAME_CHARACTERS).replace('"', '""') + '"'
 
 
 def _unquoted(text: str) -> str:

@@ -55,6 +55,9 @@ _MARKERS = re.compile(
 )
 
 
+NAME_CHARACTERS = 80  # of a name in a prompt, and so in what the model may write
+
+
 def one_line(text: str, limit: int = 400) -> str:
     """Text from a person or a database, sanitised for a prompt: one line of bounded length, without control tokens.
 

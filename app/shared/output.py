@@ -164,14 +164,12 @@ def _print_count(count: int, most: int, truncated: bool) -> None:
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    from tools.databases.files.export import spelt
+
     streams.exact()
     writer = csv.writer(sys.stdout)
-    writer.writerow(map(_csv_cell, columns))
-    writer.writerows(map(_csv_cell, row) for row in rows)
-
-
-def _csv_cell(value: Any) -> Any:
-    return value if value is None else for_stdout(str(value))
+    for row in (columns, *rows):
+        writer.writerow([cell if cell is None else for_stdout(str(spelt(cell))) for cell in row])
 
 
 def print_sql(sql: str, dialect: str) -> None:

@@ -19,7 +19,9 @@ from tools.sql.casts import cast_arguments, cast_comparisons, kinds_alike, looke
 from tools.sql.grouping import derived_tables, loose_group_by, names_of_outputs
 from tools.sql.moments import moments, parts_of_moments
 from tools.sql.ordering import distinct_order, null_order, nulls_last
-from tools.sql.scope import enclosing, owner, parse_quietly, projections, sources
+from tools.sql.periods import periods_in_order
+from tools.sql.quoted_names import named_columns
+from tools.sql.scope import enclosing, owner, parse_or_nothing, parse_quietly, projections, sources
 from tools.sql.spelling import spelled_names
 
 Rule = Callable[[exp.Expr, Schema], exp.Expr]
@@ -28,8 +30,8 @@ Rule = Callable[[exp.Expr, Schema], exp.Expr]
 def from_sqlite(sql: str, schema: Schema, *, exactly: bool = True) -> str:
     """The query in the schema's dialect; its column types, primary keys and spellings are what the rules know.
 
-    exactly: also where SQLite's answer is the less useful one. Otherwise integers are divided to fractions, and NULLs are
-    sorted last. Raises ValueError if the text is not one SQLite query, or cannot be written.
+    exactly: also where SQLite's answer is the less useful one. Otherwise integers are divided to fractions, NULLs are sorted
+    last, names in quotes are the columns that they nearly name, and groups by a month or a year come in order. Raises ValueError if the text is not one SQLite query, or cannot be written.
 
     Three rules act on this query:
 
@@ -44,8 +46,9 @@ def from_sqlite(sql: str, schema: Schema, *, exactly: bool = True) -> str:
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
             raise ValueError(f"not one SQLite query: {sql[:80]}")
         tree: exp.Expr = statements[0]
-        for rule in rules_for(schema.dialect):
-            tree = (rule if exactly else _USEFUL.get(rule, rule))(tree, schema)
+        rules = rules_for(schema.dialect)
+        for rule in rules if exactly else (*_MEANT, *(_USEFUL.get(rule, rule) for rule in rules)):
+            tree = rule(tree, schema)
         return tree.sql(schema.dialect)
     except SqlglotError as error:
         raise ValueError(f"not a SQLite query: {' '.join(str(error).split())}") from error
@@ -53,6 +56,20 @@ def from_sqlite(sql: str, schema: Schema, *, exactly: bool = True) -> str:
         raise ValueError(f"not a SQLite query: nested too deeply: {sql[:80]}") from error
     except (AttributeError, TypeError, KeyError, IndexError, AssertionError) as error:  # sqlglot's writer gave up
         raise ValueError(f"cannot be written in the dialect {schema.dialect}: {sql[:80]}") from error
+
+
+def in_sqlite(sql: str, schema: Schema) -> str:
+    """The query for SQLite itself, with the columns that its names in quotes mean, and with periods in order; as it is where
+    it cannot be read or nothing changes."""
+    trees = parse_or_nothing(sql, "sqlite")
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        return sql
+    tree: exp.Expr = trees[0]
+    before = tree.sql("sqlite")
+    for rule in _MEANT:
+        tree = rule(tree, schema)
+    after = tree.sql("sqlite")
+    return sql if after == before else after
 
 
 def quoted_strings(tree: exp.Expr, schema: Schema) -> exp.Expr:
@@ -146,6 +163,7 @@ _WITHOUT: Mapping[str, tuple[Rule, ...]] = {
     "mysql": (numbers_of_truth, kinds_alike),
     "tsql": (case_insensitive_like,),
 }
+_MEANT: tuple[Rule, ...] = (named_columns, periods_in_order)
 _USEFUL: Mapping[Rule, Rule] = {division: fractions, null_order: nulls_last}
 
 

@@ -22,7 +22,7 @@ from ui.views.words import counted, html, milliseconds
 SHOWN_ROWS, SHOWN_COLUMNS = 8, 12
 _KINDS = {
     "VARCHAR": "text", "BIGINT": "number", "INTEGER": "number", "DOUBLE": "number", "HUGEINT": "number", "DATE": "date",
-    "TIMESTAMP": "date and time", "TIME": "time", "BOOLEAN": "yes or no",
+    "TIMESTAMP": "date and time", "TIME": "time", "BOOLEAN": "yes or no", "INTERVAL": "span of time",
 }  # fmt: skip
 
 
@@ -50,10 +50,11 @@ def _short(row: Sequence[str]) -> str:
 
 
 def _notes(sheet: Sheet) -> str:
-    """What a person should know before the rest: columns that stay text though they look like numbers or dates, and a row of
-    totals."""
+    """What a person should know before the rest: how the file was read, columns that stay text though they look like numbers or
+    dates, and a row of totals."""
     lost = [column for column in sheet.columns if _is_doubtful(column)]
-    told = "".join(f"<li><b>{html(column.name)}</b> stays {html(column.note)}</li>" for column in lost)
+    told = "".join(f"<li>{html(line[:1].upper() + line[1:])}</li>" for line in sheet.told)
+    told += "".join(f"<li><b>{html(column.name)}</b> {_verb(column)} {html(column.note)}</li>" for column in lost)
     if sheet.total:
         kept = "is a row like any other" if sheet.keeps_total else "is left out"
         told += f"<li>The last row ({html(', '.join(sheet.total))}) adds up those above it, and {kept}</li>"
@@ -61,7 +62,11 @@ def _notes(sheet: Sheet) -> str:
 
 
 def _is_doubtful(column: SheetColumn) -> bool:
-    return column.note.startswith("text,")
+    return column.warns
+
+
+def _verb(column: SheetColumn) -> str:
+    return "stays" if column.note.startswith("text,") else "is"
 
 
 def _as_read(sheet: Sheet) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from agent.conversation import Answer
 from app.shared import exit_codes
 from app.shared.option_groups import SHOWN_ROWS
 from tests.app.test_cli import COUNT, run, script, singer, tiny
@@ -219,3 +220,13 @@ def test_a_file_that_is_named_must_be_read(folder: Path) -> None:
     assert result.exit_code == exit_codes.DATABASE
     assert "torn.parquet" in result.stderr
     assert run("sql", "SELECT 1", "--db", f"{folder}/*.xyz").exit_code == exit_codes.DATABASE
+
+
+def test_pandas_gets_whole_numbers_where_some_are_missing() -> None:
+    """A column of fractions made 9007199254740992 of 9007199254740993."""
+    rows = [[9007199254740993, True, "a", 1.5], [None, None, None, None]]
+    names = ["n", "yes", "n", "f"]
+    frame = Answer("", "", "duckdb", names, rows, False, "", [], [], 1.0, None, None).to_pandas()
+    assert int(frame.iloc[0, 0]) == 9007199254740993 and list(frame.columns) == names
+    assert [str(kind) for kind in frame.dtypes][:2] == ["Int64", "boolean"] and frame.iloc[0, 3] == 1.5
+    assert bool(frame.iloc[1].isna().all())

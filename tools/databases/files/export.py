@@ -5,22 +5,24 @@ text gets an apostrophe before it, in a workbook it is marked as text; numbers s
 """
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
 
-from tools.databases.duckdb_catalog import quoted
+from tools.databases.files.columns import create_table, insert_columns
 from tools.result import Result
 
 Format = Literal["csv", "parquet", "xlsx"]
 EXCEL_ROWS = 1_048_575  # below the header
 EXCEL_CELL = 32_767  # characters
+EXCEL_DIGITS = 15  # of a number
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -57,49 +59,107 @@ def is_formula(cell: object) -> bool:
 
 
 def _csv(result: Result, path: Path) -> None:
-    _write_csv(path, (map(inert, row) for row in (result.columns, *result.rows)))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(map(inert, row) for row in (result.columns, *result.rows))
 
 
 def inert(cell: Any) -> Any:
-    """The cell, with an apostrophe where a spreadsheet might compute it."""
-    return f"'{cell}" if is_formula(cell) else cell
+    """The cell as a file of texts has it, with an apostrophe where a spreadsheet might compute it."""
+    text = spelt(cell)
+    return f"'{text}" if is_formula(text) else text
 
 
-def _write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
+def spelt(cell: Any) -> Any:
+    """What is not a number, a text or a time as other programs read it, not as Python writes it: bytes in hexadecimal digits,
+    spans of time in hours, lists and records as JSON.
+
+    >>> spelt(b"\\xaa"), spelt(timedelta(days=1, hours=6)), spelt([1, None])
+    ('aa', '30:00:00', '[1, null]')
+    """
+    if isinstance(cell, bytes | bytearray | memoryview):
+        return bytes(cell).hex()
+    if isinstance(cell, timedelta):
+        seconds = abs(cell) // timedelta(seconds=1)
+        part = f".{abs(cell).microseconds:06}".rstrip("0") if cell.microseconds else ""
+        return f"{'-' if cell < timedelta() else ''}{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}{part}"
+    return json.dumps(cell, default=_in_json, ensure_ascii=False) if isinstance(cell, list | tuple | dict) else cell
+
+
+def _in_json(cell: Any) -> str:
+    return str(spelt(cell))
+
+
+_DIGITS = 38  # of the longest number that Parquet keeps exactly
+_INTEGER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+_BY_KIND: Mapping[type, str] = {
+    bool: "BOOLEAN", float: "DOUBLE", bytes: "BLOB", date: "DATE", time: "TIME", timedelta: "INTERVAL", str: "VARCHAR",
+}  # fmt: skip
 
 
 def _parquet(result: Result, path: Path) -> None:
-    """DuckDB writes it, from a CSV beside it: its own types are kept, other engines' are guessed from the text."""
-    beside = path.with_suffix(".csv.part")
+    """DuckDB writes it. The types are its own where they keep every value; other engines' are those of the values."""
     names = _unique(result.columns)
-    try:
-        _write_csv(beside, (result.columns, *result.rows))
-        with duckdb.connect() as connection:
-            for types in (dict(zip(names, result.types, strict=True)), None, dict.fromkeys(names, "VARCHAR")):
-                if _copied(connection, beside, path, names, types):
-                    return
-        raise ExportError("these rows cannot be written as Parquet; export CSV instead")
-    finally:
-        beside.unlink(missing_ok=True)
+    columns = [[row[place] for row in result.rows] for place in range(len(names))]
+    types = [_parquet_type(type_, cells) for type_, cells in zip(result.types, columns, strict=True)]
+    with duckdb.connect() as connection:
+        for tried in (types, ["VARCHAR"] * len(names)):
+            try:
+                create_table(connection, "result", names, tried)
+                for start in range(0, len(result.rows), _BATCH):
+                    batch = [
+                        [_carried(cell, type_) for cell in cells[start : start + _BATCH]]
+                        for cells, type_ in zip(columns, tried, strict=True)
+                    ]
+                    insert_columns(connection, "result", tried, batch)
+                connection.execute(f"COPY result TO {_text(str(path))} (FORMAT parquet)")
+                return
+            except duckdb.Error:
+                connection.execute("DROP TABLE IF EXISTS result")
+    raise ExportError("these rows cannot be written as Parquet; export CSV instead")
 
 
-def _copied(
-    connection: duckdb.DuckDBPyConnection, source: Path, path: Path, names: list[str], types: dict[str, str] | None
-) -> bool:
-    wanted = (
-        f"names = [{', '.join(map(_text, names))}]"
-        if types is None
-        else f"columns = {{{', '.join(f'{_text(name)}: {_text(kind)}' for name, kind in types.items())}}}"
-    )
-    read = f"read_csv({_text(str(source))}, header = true, quote = '\"', escape = '\"', delim = ',', {wanted})"
-    listed = ", ".join(map(quoted, names))
-    try:
-        connection.execute(f"COPY (SELECT {listed} FROM {read}) TO {_text(str(path))} (FORMAT parquet)")
-    except duckdb.Error:
-        return False
-    return True
+_BATCH = 8192
+
+
+def _parquet_type(declared: str, cells: Sequence[Any]) -> str:
+    """A type in which every cell keeps its value: Parquet has no integers of more than 64 bits, but decimals of 38 digits."""
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if not kinds:
+        return declared if declared in (*_INTEGER_TYPES, *_BY_KIND.values(), "FLOAT", "TIMESTAMP") else "VARCHAR"
+    if kinds == {int} and declared in _INTEGER_TYPES:
+        return declared
+    if kinds <= {int, Decimal}:
+        return _decimal_type(declared, [cell for cell in cells if cell is not None])
+    if kinds <= {int, float}:
+        return "FLOAT" if declared == "FLOAT" else "DOUBLE"
+    if kinds == {datetime}:
+        return "TIMESTAMP" if all(cell is None or cell.tzinfo is None for cell in cells) else "TIMESTAMPTZ"
+    if kinds <= {list, tuple, dict}:
+        return declared if declared.endswith(("]", ")")) else "VARCHAR"
+    return _BY_KIND.get(next(iter(kinds)), "VARCHAR") if len(kinds) == 1 else "VARCHAR"
+
+
+def _decimal_type(declared: str, cells: Sequence[int | Decimal]) -> str:
+    if re.fullmatch(r"DECIMAL\(\d+,\s*\d+\)", declared):
+        return declared
+    if any(isinstance(cell, Decimal) and not cell.is_finite() for cell in cells):
+        return "VARCHAR"
+    after = max(max(0, -int(Decimal(cell).as_tuple().exponent)) for cell in cells)
+    before = max(len(str(abs(int(cell)))) for cell in cells)
+    if not after and before <= 18 and declared != "HUGEINT":
+        return "BIGINT"
+    return f"DECIMAL({_DIGITS}, {after})" if before + after <= _DIGITS else "VARCHAR"
+
+
+def _carried(cell: Any, type_: str) -> Any:
+    """A cell on its way into a column of this type."""
+    if cell is None or type_ == "BLOB":
+        return cell
+    if isinstance(cell, timedelta) and type_ == "INTERVAL":
+        return f"{cell // timedelta(microseconds=1)} microseconds"
+    if isinstance(cell, list | tuple | dict) and type_ != "VARCHAR":
+        return cell
+    return cell if isinstance(cell, bool | int) else str(spelt(cell))
 
 
 def _xlsx(result: Result, path: Path) -> None:
@@ -121,7 +181,9 @@ def _xlsx(result: Result, path: Path) -> None:
 
 
 def _excel_cell(cell: Any) -> Any:
-    if cell is None or isinstance(cell, bool | Decimal):
+    if isinstance(cell, Decimal):
+        return cell if len(cell.as_tuple().digits) <= EXCEL_DIGITS else str(cell)
+    if cell is None or isinstance(cell, bool):
         return cell
     if isinstance(cell, int | float):
         return cell if abs(cell) < 1e15 else str(cell)  # also where it is not a number or infinite
@@ -129,7 +191,7 @@ def _excel_cell(cell: Any) -> Any:
         return cell.replace(tzinfo=None) if cell.year >= 1900 else str(cell)
     if isinstance(cell, date):
         return cell if cell.year >= 1900 else str(cell)
-    return str(cell)[:EXCEL_CELL]
+    return str(spelt(cell))[:EXCEL_CELL]
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -81,6 +81,10 @@ class LeftOut(UserWarning):
     """A file of a folder cannot be read, and the others are opened without it; the message names it and says why."""
 
 
+class ReadOtherwise(UserWarning):
+    """Something in a file was read in one of several ways, or stays text, or is no row; the message names it and says why."""
+
+
 _FILE_URL = re.compile(r"(?:sqlite|duckdb)(?:\+\w+)?://(?:/(?:file:)?([^?]*))?(?:\?.*)?")
 
 
@@ -177,10 +181,10 @@ def leave_out(file: Path, reason: object) -> None:
     warnings.warn(LeftOut(f"{file.name} is left out: {reason}"), stacklevel=2)
 
 
-def leave_out_total(file: str, called: str) -> None:
-    """Warn that the row of totals of a file is not among its rows."""
-    told = f"the last row of {file}, “{called}”, adds up those above it, and is left out; `sqlagent ui` can keep it"
-    warnings.warn(LeftOut(told), stacklevel=2)
+def tell(lines: Sequence[str]) -> None:
+    """Warn of how files were read, where that may not be what their owner thinks."""
+    for line in lines:
+        warnings.warn(ReadOtherwise(line), stacklevel=2)
 
 
 def _unknown(path: Path) -> str:

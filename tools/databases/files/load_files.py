@@ -17,36 +17,37 @@ from tools.databases.files.file_kinds import (
     FileKind,
     TableNames,
     leave_out,
-    leave_out_total,
     stem,
+    tell,
 )
 from tools.databases.files.loaders import (
     VIEW_DEADLINE_S,
+    Loaded,
     literal,
     load_csv,
-    load_excel,
     load_json,
     load_parquet,
     load_sqlite,
+    load_workbook,
 )
 from tools.databases.files.sheets import DETECTED, Choices, Sheet
 from tools.processes import Watchdog, new_folder, remove_folder, spill_folder
 from tools.result import OpenError
 from tools.schema import Table
 
-Loader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames], dict[str, Table]]
-SheetLoader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames, Choices], list[Sheet]]
+Loader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames, Choices], Loaded]
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
     """Tables that were copied, first come first, what their sources said of them (name -> table), the files that could not be
-    read, with the reason, and how the tables of CSV files and workbooks were read."""
+    read, with the reason, how the tables of CSV files and workbooks were read, and what else a person should know."""
 
     names: tuple[str, ...]
     notes: dict[str, Table]
     left_out: tuple[tuple[Path, str], ...] = ()
     sheets: tuple[Sheet, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 Copier = Callable[[Sequence[tuple[Path, FileKind]], Path, Collection[Path]], Copied]
@@ -63,15 +64,16 @@ def copy_files(
     there is another. `choices`: how sheets are read, where somebody chose that. Raises OpenError, naming the file at
     fault.
     """
-    names, notes, left_out, sheets = TableNames(), dict[str, Table](), list[tuple[Path, str]](), list[Sheet]()
+    names, notes, left_out = TableNames(), dict[str, Table](), list[tuple[Path, str]]()
+    sheets, told = list[Sheet](), list[str]()
     try:
         with duckdb.connect(str(copy), config=_loading_config(memory_mb)) as connection:
             for file, kind in files:
                 try:
-                    if kind in SHEET_LOADERS:
-                        sheets += SHEET_LOADERS[kind](connection, file, names, choices)
-                    else:
-                        notes |= LOADERS[kind](connection, file, names)
+                    loaded = LOADERS[kind](connection, file, names, choices)
+                    notes |= loaded.notes
+                    sheets += loaded.sheets
+                    told += loaded.told
                 except OpenError as error:
                     if file not in optional or len(left_out) + 1 == len(files):
                         raise
@@ -80,7 +82,9 @@ def copy_files(
     except duckdb.Error as error:  # the copy itself: no room for it, most likely
         reason = str(error).strip().splitlines()[0]
         raise OpenError(f"cannot write to {copy.parent}, where temporary files go: {reason}") from error
-    return Copied(tuple(name for name in names.in_order if name in there), notes, tuple(left_out), tuple(sheets))
+    return Copied(
+        tuple(name for name in names.in_order if name in there), notes, tuple(left_out), tuple(sheets), tuple(told)
+    )
 
 
 def load_files(
@@ -95,9 +99,7 @@ def load_files(
         copied = copy(files, path, optional)
         for file, reason in copied.left_out:
             leave_out(file, reason)
-        for sheet in copied.sheets:
-            if sheet.total and not sheet.keeps_total:
-                leave_out_total(sheet.file, sheet.total[0])
+        tell([*copied.told, *(line for sheet in copied.sheets for line in sheet.warnings())])
         return DuckDBDatabase(path, name, Copy(folder, copied.names, copied.notes))
     except BaseException:
         remove_folder(folder)
@@ -116,7 +118,7 @@ def _loading_config(memory_mb: int | None) -> dict[str, str | bool | int | float
     }
 
 
-def load_duckdb(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+def load_duckdb(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices) -> Loaded:
     """Every table of a DuckDB file; views become tables, and one that fails or takes over 10 s is left out.
 
     Raises OpenError.
@@ -135,7 +137,7 @@ def load_duckdb(connection: duckdb.DuckDBPyConnection, path: Path, names: TableN
         connection.execute("DETACH source")
     except duckdb.Error as error:
         raise OpenError(f"cannot copy {path}: {str(error).splitlines()[0]}") from error
-    return {called[table.name]: table for table in tables if table.name in called}
+    return Loaded({called[table.name]: table for table in tables if table.name in called})
 
 
 def _copied_table(connection: duckdb.DuckDBPyConnection, origin: str, name: str, is_view: bool) -> bool:
@@ -150,8 +152,9 @@ def _copied_table(connection: duckdb.DuckDBPyConnection, origin: str, name: str,
     return True
 
 
-SHEET_LOADERS: dict[FileKind, SheetLoader] = {"csv": load_csv, "excel": load_excel}
 LOADERS: dict[FileKind, Loader] = {
+    "csv": load_csv,
+    "excel": load_workbook,
     "json": load_json,
     "parquet": load_parquet,
     "sqlite": load_sqlite,

@@ -1,148 +1,131 @@
-"""Loads files of each kind into DuckDB tables: CSV, JSON, Parquet, workbooks, SQLite.
+"""Loads files of each kind into DuckDB tables: CSV, JSON, Parquet and SQLite; workbooks have their own module.
 
-Puts columns of Python values into a DuckDB table, fast and without pandas or pyarrow.
-
-Each column of a batch travels as one JSON text and is unnested by the engine: 47,000 rows of sakila_1 take 0.12 s on two
-cores, where `executemany` needs 5 s for a quarter of them (duckdb 2.0).
-
-Files that DuckDB reads itself, each as one table: CSV, JSON and Parquet.
-
-Of CSV files: where the columns' names stand, what types DuckDB finds, and in what form numbers and dates are written.
-
-Copies every sheet of a workbook into a DuckDB table of its own. The first row that is neither blank nor a title names the
-columns.
+CSV files are read as texts, all rows of them, and types are found afterwards (`written_values`): DuckDB's own guess looks at
+the first 20,480 rows and bends what comes later. Where the columns' names stand is found in the first rows.
 
 Copies the tables and views of a SQLite file into DuckDB, with types that its values really have. Needs no extension.
 
 SQLite types values, not columns, so a column's DuckDB type follows the storage classes found in it: integers BIGINT, integers
 and reals DOUBLE, texts VARCHAR, blobs BLOB, anything mixed VARCHAR. The declared type decides for a column without values,
 and makes DATE or TIMESTAMP of declared dates when every text parses. Keys and comments are handed back as notes: a copy
-declares none, for SQLite does not enforce foreign keys and its data may break them.
+declares none, for SQLite does not enforce foreign keys and its data may break them. Texts are read as in a CSV file where
+numbers are declared, and in tables that declare nothing but text, as `sqlite3 .import` makes them.
 """
 
-import datetime
 import json
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
-from python_calamine import CalamineError, CalamineWorkbook
 
 from tools.databases.duckdb_catalog import quoted
+from tools.databases.files.columns import create_table, insert_columns
+from tools.databases.files.encodings import as_utf8
 from tools.databases.files.file_kinds import TableNames, distinct, stem
 from tools.databases.files.sheets import (
     AS_DETECTED,
     DETECT,
-    DETECTED,
+    Choice,
     Choices,
     FirstRows,
+    Headings,
     Sheet,
-    check_columns,
     check_csv,
-    check_workbook,
-    find_header,
+    find_headings,
     first_rows,
+    headings_at,
     sheet_of,
 )
-from tools.databases.files.written_values import (
-    Finding,
-    NumberForm,
-    adds_up_table,
-    convert_text_columns,
-    cut_total,
-    is_total,
-)
+from tools.databases.files.totals import make_table
+from tools.databases.files.workbooks import load_excel
+from tools.databases.files.written_values import convert, findings
 from tools.databases.read_only_file import ReadOnlyFile
 from tools.processes import Watchdog
 from tools.result import OpenError
 from tools.schema import Column, ForeignKey, Table, words_of
 
 
-def create_table(
-    connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], types: Sequence[str]
-) -> None:
-    """Create an empty table. Raises duckdb.Error."""
-    definitions = ", ".join(f"{quoted(name)} {type_}" for name, type_ in zip(columns, types, strict=True))
-    connection.execute(f"CREATE TABLE {quoted(table)} ({definitions})")
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What sources said of their tables (name -> table), how tables of CSV files and workbooks were read, and what else a
+    person should know."""
+
+    notes: dict[str, Table] = field(default_factory=dict)
+    sheets: tuple[Sheet, ...] = ()
+    told: tuple[str, ...] = ()
 
 
-def insert_columns(
-    connection: duckdb.DuckDBPyConnection, table: str, types: Sequence[str], columns: Sequence[Sequence[Any]]
-) -> None:
-    """Append rows given as columns of equal length; values are None, numbers, texts, bytes (BLOB only), dates and times."""
-    items = ", ".join(_item(position, type_) for position, type_ in enumerate(types, 1))
-    texts = [json.dumps(column, default=_text, ensure_ascii=False) for column in columns]
-    connection.execute(f"INSERT INTO {quoted(table)} SELECT {items}", texts)
-
-
-def _item(position: int, type_: str) -> str:
-    if type_ == "BLOB":
-        return f"unhex(unnest(from_json(${position}, '[\"VARCHAR\"]')))"
-    return f"unnest(from_json(${position}, '[\"{type_}\"]'))"
-
-
-def _text(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
-_CSV_ATTEMPTS = (
-    "",
-    ", null_padding = true",
-    ", sample_size = -1",
-    ", sample_size = -1, null_padding = true",
-    ", sample_size = -1, encoding = 'latin-1'",
+_QUOTED = ", quote = '\"', escape = '\"'"
+_CSV_ATTEMPTS = tuple(
+    quotes + lengths
+    for quotes in (_QUOTED, "")
+    for lengths in ("", ", null_padding = true", ", null_padding = true, parallel = false")
 )
-"""What is tried in turn: types from a sample or from all rows, short rows filled with NULL, an old Western encoding. `skip`
-is fixed, for DuckDB's guess of it drops every row before a ragged one without a word."""
-
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_JSON_ATTEMPTS = ("", ", sample_size = -1, maximum_object_size = 1073741824")
+"""What is tried in turn: the usual quotes, which DuckDB does not expect where none is in its sample, and others; rows of one
+length, short rows filled with NULL, and these with line ends in quotes. `skip` is fixed, for DuckDB's guess of it drops every
+row before a ragged one without a word."""
 
 
-def load_csv(
-    connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices = DETECTED
-) -> list[Sheet]:
+def load_csv(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices) -> Loaded:
     """One table from CSV, TSV or a gzipped one; rows of titles above the columns' names are left out. Raises OpenError."""
     check_csv(path)
-    first, table = first_rows(path), names.take(stem(path))
+    table = names.take(stem(path))
     choice = choices.get((path.name, ""), AS_DETECTED)
-    chosen = choice.header
-    header = find_header(first.rows) if chosen in (DETECT, None) else min(chosen or 0, len(first.rows) - 1)
-    attempts = [_csv_options(path, first, header, chosen) + attempt for attempt in _csv_attempts(path)]
-    decimal = "," if first.separator == ";" else "."
-    with _reading(path):
-        found, total = _load_rows(connection, path, table, attempts, decimal)
-        is_total = bool(total) and adds_up_table(connection, table, found, total)
-        if total and (choice.keeps_total or not is_total):
-            found, _ = _load_rows(connection, path, table, attempts, decimal, keeps_total=True)
-        cells = list(total.values()) if is_total else []
-        return [sheet_of(connection, table, path, "", first.rows, header, found, cells, choice.keeps_total)]
+    with as_utf8(path, folder_of(connection)) as (text, encoding), _reading(path):
+        first = first_rows(text)
+        headings = _headings(first, choice)
+        raw = f"{table} as text"
+        _load_by("read_csv", _csv_options(path, first, headings, choice), connection, text, raw, path)
+        _drop_blank_rows(connection, raw)
+        read = make_table(connection, raw, table, "," if first.separator == ";" else ".", choice.keeps_total)
+        connection.execute(f"DROP TABLE {quoted(raw)}")
+        columns = [each[0] for each in connection.execute(f"DESCRIBE {quoted(table)}").fetchall()]
+        named = choice.header is not None and columns[:1] == distinct(list(headings.names))[:1]
+        told = [encoding] if encoding else []
+        header = headings.header if named else None
+        return Loaded(
+            sheets=(sheet_of(connection, table, path, "", first.rows, header, read, choice.keeps_total, told),)
+        )
 
 
-def _load_rows(
-    connection: duckdb.DuckDBPyConnection, path: Path, table: str, attempts: Sequence[str], decimal: str,
-    keeps_total: bool = False,
-) -> tuple[tuple[Finding, ...], dict[str, str]]:  # fmt: skip
-    """Make the table of a CSV file; what its text columns hold, and the last row if that was taken out as one of totals."""
+def folder_of(connection: duckdb.DuckDBPyConnection) -> Path | None:
+    """Where the file of a database lies; None where it has none."""
+    row = connection.execute("SELECT path FROM duckdb_databases() WHERE database_name = current_database()").fetchone()
+    return Path(row[0]).parent if row and row[0] else None
 
-    def load(attempts: Sequence[str]) -> dict[str, str]:
-        _load_by("read_csv", attempts, connection, path, table)
-        _drop_blank_rows(connection, table)
-        return {} if keeps_total else cut_total(connection, table)
 
-    total = load(attempts)
-    found = convert_text_columns(connection, table, decimal)
-    if any(each.settles and isinstance(each.form, NumberForm) and each.form.decimal == "," for each in found):
-        as_text = _doubles_as_text(connection, table, found)
-        total = load([attempt + as_text for attempt in attempts])
-        found = convert_text_columns(connection, table, ",")
-    return found, total
+def _headings(first: FirstRows, choice: Choice) -> Headings:
+    if choice.header in (DETECT, None):
+        return find_headings(first.rows)
+    return headings_at(first.rows, min(choice.header or 0, len(first.rows) - 1))
+
+
+def _csv_options(path: Path, first: FirstRows, headings: Headings, choice: Choice) -> list[str]:
+    """How DuckDB reads the file, one way after another. It is told the names where two rows make them or where its own reading
+    of them would keep line ends."""
+    tabs = path.name.removesuffix(".gz").lower().endswith((".tsv", ".tab"))
+    fixed = ", all_varchar = true" + (", delim = '\t'" if tabs else "")
+    names = distinct(list(headings.names))
+    is_told = headings.data - headings.header > 1 or any("\n" in cell for cell in _row(first, headings.header))
+    if choice.header is not None and is_told and headings.data < len(first.rows):
+        listed = ", ".join(map(literal, names))
+        return [
+            f", skip = {first.lines_before[headings.data]}, header = false, names = [{listed}]{fixed}{attempt}"
+            for attempt in _CSV_ATTEMPTS
+        ]
+    skip = first.lines_before[headings.header] if 0 < headings.header < len(first.rows) else 0
+    named = "" if choice.header == DETECT else f", header = {str(choice.header is not None).lower()}"
+    return [f", skip = {skip}{named}{fixed}{attempt}" for attempt in _CSV_ATTEMPTS]
+
+
+def _row(first: FirstRows, place: int) -> list[str]:
+    return first.rows[place] if place < len(first.rows) else []
 
 
 def _drop_blank_rows(connection: duckdb.DuckDBPyConnection, table: str) -> None:
@@ -153,58 +136,153 @@ def _drop_blank_rows(connection: duckdb.DuckDBPyConnection, table: str) -> None:
         connection.execute(f"DELETE FROM {quoted(table)} WHERE {blank}")
 
 
-def _csv_options(path: Path, first: FirstRows, header: int, chosen: int | None) -> str:
-    """How DuckDB reads the file from the row on that names its columns."""
-    tabs = path.name.removesuffix(".gz").lower().endswith((".tsv", ".tab"))
-    skip = first.lines_before[header] if header > 0 else 0
-    named = "" if chosen == DETECT else f", header = {str(chosen is not None).lower()}"
-    return f", skip = {skip}{named}" + (", delim = '\t'" if tabs else "")
+_JSON_OBJECT = 16 << 20  # bytes that DuckDB gives one object unless told otherwise; it takes twice as much memory
+_NOT_BLANK = re.compile(r"\S")
+_DEEPEST = 4  # levels at which lists are looked for
 
 
-def _csv_attempts(path: Path) -> Sequence[str]:
-    with path.open("rb") as file:
-        return (", encoding = 'utf-16'",) if file.read(2) in _UTF_16 else _CSV_ATTEMPTS
+def load_json(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices) -> Loaded:
+    """One table from a JSON array of objects or from one object a line; lists of objects within a single object are tables of
+    their own. Raises OpenError."""
+    table = names.take(stem(path))
+    with as_utf8(path, folder_of(connection)) as (text, encoding), _reading(path):
+        largest = max(_JSON_OBJECT, min(text.stat().st_size, 1 << 30))
+        options = f", sample_size = -1, maximum_object_size = {largest}"
+        numbers = _json_numbers(connection, text, options)
+        try:
+            _load_by("read_json", [options + numbers], connection, text, table, path)
+        except OpenError as error:
+            raise OpenError(_broken_json(path, text) or str(error)) from error
+        told = [encoding] if encoding else []
+        if made := _unwrapped(connection, table, names):
+            named = ", ".join(f"“{each}”" for each in made)
+            told.append(f"the lists of its only object are its tables: {named}; what stands beside them is left out")
+        for each in made or [table]:
+            told += _convert_json(connection, each)
+    return Loaded(told=tuple(f"{path.name}: {each}" for each in told))
 
 
-def _doubles_as_text(connection: duckdb.DuckDBPyConnection, table: str, found: Sequence[Finding]) -> str:
-    """With decimal commas 1.234 is a whole number, which DuckDB takes for a fraction: such columns are read as text first."""
-    converted = {each.column for each in found if each.form}
+def _broken_json(path: Path, text: Path) -> str:
+    """Where a file of moderate size is no JSON; empty where it is, or is too large to say."""
+    try:
+        content = (
+            text.read_text(encoding="utf-8") if text.stat().st_size < _JSON_OBJECT and text.suffix != ".gz" else ""
+        )
+    except (OSError, UnicodeError):
+        return ""
+    place, decoder = 0, json.JSONDecoder()
+    while place < len(content) and (start := _NOT_BLANK.search(content, place)):
+        try:
+            _, place = decoder.raw_decode(content, start.start())
+        except json.JSONDecodeError as error:
+            return f"cannot read {path}: no JSON in line {error.lineno}, column {error.colno}: {error.msg.lower()}"
+        except RecursionError:
+            return ""
+    return ""
+
+
+def _json_numbers(connection: duckdb.DuckDBPyConnection, path: Path, options: str) -> str:
+    """The option that reads columns of fractions as they are written, so that no digit is lost; empty where there is none."""
+    source = literal(_without_wildcards(str(path)))
+    try:
+        described = connection.execute(f"DESCRIBE FROM read_json({source}{options})").fetchall()
+    except duckdb.Error:
+        return ""  # the reading itself says why
+    if all(type_ != "DOUBLE" for _, type_, *_ in described):
+        return ""
+    types = ", ".join(
+        f"{literal(name)}: {literal('JSON' if type_ == 'DOUBLE' else type_)}" for name, type_, *_ in described
+    )
+    return f", columns = {{{types}}}"
+
+
+def _convert_json(connection: duckdb.DuckDBPyConnection, table: str) -> list[str]:
+    """Give types to columns of values of several kinds, to fractions, and to texts that are dates; what is to be said of them.
+    Texts of digits stay texts, for JSON has numbers."""
     described = connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
-    doubles = [name for name, type_, *_ in described if type_ == "DOUBLE" and name not in converted]
-    types = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in doubles)
-    return f", types = {{{types}}}" if types else ""
+    mixed = [name for name, type_, *_ in described if type_ == "JSON" and _are_scalars(connection, table, name)]
+    texts = [name for name, type_, *_ in described if type_ == "VARCHAR"]
+    if mixed:
+        plain = ", ".join(f"{quoted(name)} ->> '$' AS {quoted(name)}" for name in mixed)
+        connection.execute(
+            f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT * REPLACE ({plain}) FROM {quoted(table)}"
+        )
+    found = findings(connection, quoted(table), [*mixed, *texts])
+    kept = [each for each in found if each.column in mixed or each.type_ in ("DATE", "TIMESTAMP", "TIMESTAMPTZ")]
+    convert(connection, table, kept)
+    return [f"column “{each.column}” is {each.note}" for each in kept if each.warns]
 
 
-def load_json(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
-    """One table from a JSON array of objects or from one object a line. Raises OpenError."""
-    _load_by("read_json", _JSON_ATTEMPTS, connection, path, names.take(stem(path)))
-    return {}
+def _are_scalars(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> bool:
+    nested = f"SELECT count(*) FROM {quoted(table)} WHERE json_type({quoted(column)}) IN ('OBJECT', 'ARRAY')"
+    return connection.execute(nested).fetchone() == (0,)
 
 
-def load_parquet(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+def _unwrapped(connection: duckdb.DuckDBPyConnection, table: str, names: TableNames) -> list[str]:
+    """The tables that were made of the lists of objects in the table's only row, which is gone then; none if it has several."""
+    if connection.execute(f"SELECT count(*) FROM (FROM {quoted(table)} LIMIT 2)").fetchone() != (1,):
+        return []
+    relation = connection.table(quoted(table))
+    lists = list(_lists(zip(relation.columns, relation.types, strict=True)))
+    if not lists:
+        return []
+    wrapper = f"{table} wrapped"
+    connection.execute(f"ALTER TABLE {quoted(table)} RENAME TO {quoted(wrapper)}")
+    made = []
+    for path in lists:
+        name = table if len(lists) == 1 else names.take(path[-1], f"{table}_{path[-1]}")
+        item = f"SELECT unnest({'.'.join(map(quoted, path))}) AS item FROM {quoted(wrapper)}"
+        connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT unnest(item) FROM ({item})")
+        made.append(name)
+    connection.execute(f"DROP TABLE {quoted(wrapper)}")
+    return made
+
+
+def _lists(fields: Iterable[tuple[str, Any]], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where lists of objects are within objects; the fields' types are DuckDB's."""
+    for name, type_ in fields:
+        if type_.id == "list" and type_.children[0][1].id == "struct":
+            yield (*above, name)
+        elif type_.id == "struct" and len(above) < _DEEPEST:
+            yield from _lists(type_.children, (*above, name))
+
+
+def load_parquet(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices) -> Loaded:
     """One table from a Parquet file. Raises OpenError."""
-    _load_by("read_parquet", ("",), connection, path, names.take(stem(path)))
-    return {}
+    _load_by("read_parquet", ("",), connection, path, names.take(stem(path)), path)
+    return Loaded()
+
+
+def load_workbook(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices) -> Loaded:
+    """The tables of a workbook. Raises OpenError."""
+    with _reading(path):
+        return Loaded(sheets=tuple(load_excel(connection, path, names, choices)))
 
 
 def _load_by(
-    reader: str, attempts: Sequence[str], connection: duckdb.DuckDBPyConnection, path: Path, table: str
+    reader: str, attempts: Sequence[str], connection: duckdb.DuckDBPyConnection, source: Path, table: str, path: Path
 ) -> None:
-    """Make the table anew by the first attempt that reads the file. Raises OpenError."""
-    source = literal(_without_wildcards(str(path)))
-    errors = []
+    """Make the table by the first attempt that reads `source`, the text of the file at `path`. Raises OpenError."""
+    named = literal(_without_wildcards(str(source)))
+    errors: list[str] = []
     for options in attempts:
         try:
-            connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM {reader}({source}{options})")
+            connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM {reader}({named}{options})")
         except duckdb.OutOfMemoryException as error:
-            raise OpenError(f"{path} takes too much memory to load; load a part of it") from error
+            if not errors:
+                raise OpenError(f"{path} takes too much memory to load; load a part of it") from error
         except duckdb.Error as error:
-            errors.append(str(error).strip().splitlines()[0])
-            continue
-        if not _is_unsplit(connection, table):
-            return
-        errors.append("its rows do not have the same number of columns")
+            errors.append(_line(error).replace(str(source), str(path)))
+        else:
+            if not _is_unsplit(connection, table):
+                return
+            errors.append("its rows do not have the same number of columns")
+    connection.execute(f"DROP TABLE IF EXISTS {quoted(table)}")
     raise OpenError(f"cannot read {path}: {errors[0]}")
+
+
+def _line(error: duckdb.Error) -> str:
+    return str(error).strip().splitlines()[0]
 
 
 def _is_unsplit(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
@@ -230,85 +308,7 @@ def _reading(path: Path) -> Iterator[None]:
     except duckdb.OutOfMemoryException as error:
         raise OpenError(f"{path} takes too much memory to load; load a part of it") from error
     except duckdb.Error as error:
-        raise OpenError(f"cannot read {path}: {str(error).strip().splitlines()[0]}") from error
-
-
-BATCH = 8192
-EXACT_INTEGER = 2**53
-
-
-def load_excel(
-    connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices = DETECTED
-) -> list[Sheet]:
-    """One table per sheet that holds anything; a workbook with one sheet is called by its file. Raises OpenError."""
-    check_workbook(path)
-    try:
-        workbook = CalamineWorkbook.from_path(str(path))
-        sheets = {name: workbook.get_sheet_by_name(name).to_python() for name in workbook.sheet_names}
-    except (CalamineError, OSError) as error:
-        raise OpenError(f"cannot read {path} as an Excel workbook: {error}") from error
-    filled = {name: kept for name, rows in sheets.items() if (kept := [row for row in rows if any(map(_given, row))])}
-    if not filled:
-        raise OpenError(f"{path} has no sheet with anything in it")
-    loaded = []
-    for name, rows in filled.items():
-        table = names.take(stem(path) if len(filled) == 1 else name, f"{stem(path)}_{name}")
-        choice = choices.get((path.name, name), AS_DETECTED)
-        chosen = choice.header
-        header = find_header(rows) if chosen in (DETECT, None) else min(chosen or 0, len(rows) - 1)
-        is_named = any(isinstance(cell, str) and cell.strip() for cell in rows[header]) and chosen is not None
-        total = [cell for cell in rows[-1] if _given(cell)] if is_total(rows[header + is_named :]) else []
-        kept = rows[header:-1] if total and not choice.keeps_total else rows[header:]
-        _load_sheet(connection, path, table, kept, is_named)
-        found = convert_text_columns(connection, table)
-        loaded.append(sheet_of(connection, table, path, name, rows, header, found, total, choice.keeps_total))
-    return loaded
-
-
-def _load_sheet(
-    connection: duckdb.DuckDBPyConnection, path: Path, table: str, rows: list[list[Any]], is_named: bool
-) -> None:
-    """Rows from the one on that names the columns, where one does."""
-    header = [_shown(cell) for cell in rows[0]] if is_named else [""] * len(rows[0])
-    columns = [list(column) for column in zip(*rows[is_named:], strict=True)] or [[] for _ in header]
-    used = [index for index, column in enumerate(columns) if header[index].strip() or any(map(_given, column))]
-    columns = [[cell if _given(cell) else None for cell in columns[index]] for index in used]
-    check_columns(path, len(used))
-    types = [_type(column) for column in columns]
-    create_table(connection, table, distinct([header[index] for index in used]), types)
-    columns = [_cells(column, type_) for column, type_ in zip(columns, types, strict=True)]
-    for start in range(0, len(columns[0]), BATCH):
-        insert_columns(connection, table, types, [column[start : start + BATCH] for column in columns])
-
-
-def _given(cell: object) -> bool:
-    return cell is not None and cell != ""
-
-
-def _shown(cell: object) -> str:
-    """A cell as a person sees it: workbooks keep every number as a float."""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-
-
-def _type(column: Sequence[Any]) -> str:
-    kinds = {type(cell) for cell in column if cell is not None}
-    if not kinds:
-        return "VARCHAR"
-    if kinds <= {int, float}:
-        whole = all(cell is None or (float(cell).is_integer() and abs(cell) < EXACT_INTEGER) for cell in column)
-        return "BIGINT" if whole else "DOUBLE"
-    if kinds == {datetime.date, datetime.datetime}:
-        return "TIMESTAMP"
-    types = {bool: "BOOLEAN", datetime.date: "DATE", datetime.datetime: "TIMESTAMP", datetime.time: "TIME"}
-    return types.get(next(iter(kinds)), "VARCHAR") if len(kinds) == 1 else "VARCHAR"
-
-
-def _cells(column: list[Any], type_: str) -> list[Any]:
-    if type_ == "BIGINT":
-        return [None if cell is None else int(cell) for cell in column]
-    if type_ == "VARCHAR":
-        return [None if cell is None else _shown(cell) for cell in column]
-    return column
+        raise OpenError(f"cannot read {path}: {_line(error)}") from error
 
 
 SQLITE_BATCH, BATCH_WITH_BLOBS = 8192, 64
@@ -326,7 +326,7 @@ _BY_DECLARED = (
 )  # fmt: skip
 
 
-def load_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+def load_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices) -> Loaded:
     """Copy every table; views become tables, and one that fails or takes over 10 s is left out. Returns the notes.
 
     Raises OpenError when the file cannot be read.
@@ -345,7 +345,7 @@ def load_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, names: TableN
         raise OpenError(f"cannot copy {path} into DuckDB: {str(error).splitlines()[0]}") from error
     finally:
         file.close()
-    return {called[table.name]: _renamed(table, called) for table in tables if table.name in called}
+    return Loaded({called[table.name]: _renamed(table, called) for table in tables if table.name in called})
 
 
 def _renamed(table: Table, called: dict[str, str]) -> Table:
@@ -386,6 +386,13 @@ def _copy_rows(source: sqlite3.Connection, connection: duckdb.DuckDBPyConnection
     for column, storage, copied in zip(table.columns, storages, names, strict=True):
         if storage == {"text"} and _declared(column) in ("DATE", "TIMESTAMP"):
             _read_as_dates(connection, name, copied)
+    untyped = all(_declared(column) == "VARCHAR" for column in table.columns)
+    read = [
+        copied
+        for column, storage, type_, copied in zip(table.columns, storages, types, names, strict=True)
+        if type_ == "VARCHAR" and "text" in storage and (untyped or _declared(column) in ("BIGINT", "DOUBLE"))
+    ]
+    convert(connection, name, findings(connection, quoted(name), read))
 
 
 def _storages(source: sqlite3.Connection, table: Table) -> list[frozenset[str]]:

@@ -3,7 +3,7 @@
 import csv
 import re
 import zipfile
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -106,3 +106,47 @@ def test_an_export_ends_at_its_quota(tmp_path: Path, kind: exports.Format) -> No
     with pytest.raises(ExportError, match="left for exports"):
         export(_of_texts("x" * 600_000, "x" * 600_000), tmp_path / "r", kind, most_bytes=1 << 20)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_value_of_every_kind_comes_back_from_parquet(tmp_path: Path) -> None:
+    """A sum of whole numbers is a HUGEINT, which came as DOUBLE; lists, bytes and spans of time came as Python writes them."""
+    query = (
+        "SELECT 9007199254740993::BIGINT AS b, 170141183460469231731687303715884105::HUGEINT AS h, sum(7) AS s, "
+        "12345678901234567.89::DECIMAL(19, 2) AS d, [1, 2] AS l, {'a': 1, 'b': 'x'} AS r, '\\xAA'::BLOB AS bl, "
+        "INTERVAL 30 HOUR AS i, MAP {'k': 1} AS m, 12345678901234567890::UBIGINT AS u, 1.5::DOUBLE AS f, TIME '01:02:03' AS t, "
+        "TIMESTAMP '2020-01-01 01:02:03.456' AS ts, true AS y, '00042' AS v, NULL::BIGINT AS n"
+    )
+    with duckdb.connect() as connection:
+        cursor = connection.execute(query)
+        types = tuple(str(each[1]) for each in cursor.description or ())
+        names, rows = tuple(each[0] for each in cursor.description or ()), tuple(cursor.fetchall())
+    export(Result(names, types, rows, False, 1.0), tmp_path / "r.parquet", "parquet")
+    read = duckdb.sql(f"SELECT * FROM '{tmp_path}/r.parquet'")
+    assert tuple(read.fetchall()) == rows
+    kept = dict(zip(names, map(str, read.types), strict=True))
+    assert {name for name, type_ in zip(names, types, strict=True) if kept[name] != type_} <= {"h", "s"}
+    assert kept["h"] == "DECIMAL(38,0)"
+
+
+def test_numbers_of_other_engines_keep_their_digits(tmp_path: Path) -> None:
+    rows = ((Decimal("12345678901234567.8901"),), (Decimal("1"),), (None,))
+    export(Result(("n",), ("NUMERIC",), rows, False, 1.0), tmp_path / "r.parquet", "parquet")
+    assert duckdb.sql(f"SELECT * FROM '{tmp_path}/r.parquet'").fetchall() == list(rows)
+
+
+def test_text_files_have_no_python_in_them(tmp_path: Path) -> None:
+    row = (
+        b"\xaa",
+        timedelta(days=1, hours=6),
+        [1, None],
+        {"a": "ü"},
+        Decimal("12345678901234567.89"),
+        9007199254740993,
+    )
+    result = Result(("b", "i", "l", "r", "d", "n"), ("BLOB",) * 6, (row,), False, 1.0)
+    export(result, tmp_path / "r.csv", "csv")
+    with (tmp_path / "r.csv").open(newline="", encoding="utf-8") as file:
+        cells = list(csv.reader(file))[1]
+    assert cells == ["aa", "30:00:00", "[1, null]", '{"a": "ü"}', "12345678901234567.89", "9007199254740993"]
+    export(result, tmp_path / "r.xlsx", "xlsx")
+    assert CalamineWorkbook.from_path(str(tmp_path / "r.xlsx")).get_sheet_by_index(0).to_python()[1] == cells

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.databases.files.workbook import write_workbook
-from tools.databases.files.file_kinds import LeftOut
+from tools.databases.files.file_kinds import ReadOtherwise
 from tools.databases.files.sheets import DETECTED, Choice, Choices, Sheet, find_header
 from tools.databases.open_database import open_database, open_uploads
 from tools.result import Result
@@ -14,7 +14,7 @@ from tools.result import Result
 REPORT = (
     "Sales 2023;;;\nmade by;Ann;;\n\nitem;price;sold;share\npen;1.234,50;13.02.2023;12 %\nink;1.000;01.03.2023;5 %\n"
 )
-ROWS = [["Sales 2023"], [], ["item", "price"], ["pen", 1.5], ["ink", "n/a"], ["nib", "2,5"]]
+ROWS = [["Sales 2023"], [], ["item", "price"], ["pen", 1.5], ["ink", "n/a"], ["nib", "2,5"], ["cap", "soon"]]
 
 
 def opened(*files: Path, choices: Choices = DETECTED) -> tuple[list[Sheet], list[tuple[object, ...]]]:
@@ -78,7 +78,8 @@ def test_a_workbook_says_what_could_not_be_read(tmp_path: Path) -> None:
     book = write_workbook(tmp_path / "book.xlsx", {"May": ROWS, "June": [["a"], ["x"]]})
     sheets, rows = opened(book)
     assert [(sheet.name, sheet.table, sheet.header) for sheet in sheets] == [("May", "May", 1), ("June", "June", 0)]
-    assert rows == [("pen", "1.5"), ("ink", "n/a"), ("nib", "2,5")]
+    assert rows == [("pen", "1,5"), ("ink", "n/a"), ("nib", "2,5"), ("cap", "soon")]
+    assert sheets[0].columns[1].note == "text, for 1 of 3 values is no number, such as “soon”"
     (sheet, _), rows = opened(book, choices={("book.xlsx", "May"): Choice(2)})
     assert sheet.columns[0].name == "pen" and rows[0][0] == "ink"
 
@@ -102,7 +103,9 @@ def test_a_row_of_totals_is_left_out_and_can_be_kept(tmp_path: Path) -> None:
     """With it, every sum would be doubled, and the days would stay text."""
     path = tmp_path / "sales.csv"
     path.write_text(TOTALS)
-    with pytest.warns(LeftOut, match="the last row of sales.csv, “Total”, adds up those above it, and is left out"):
+    with pytest.warns(
+        ReadOtherwise, match="the last row of sales.csv, “Total”, adds up those above it, and is left out"
+    ):
         (sheet,), rows = opened(path)
     assert [str(row[2]) for row in rows] == ["1.5", "2.25", "0.25"] and sheet.columns[0].type == "DATE"
     assert (sheet.total, sheet.keeps_total, sheet.row_count) == (("Total", "4,00"), False, 3)
@@ -118,7 +121,7 @@ def test_a_row_of_totals_is_left_out_and_can_be_kept(tmp_path: Path) -> None:
         "brand,sold\nTotal,7\nBP,3\nShell,4\n",
         "item,sold\npen,5\nTotal,5\n",  # one row adds up nothing
         "item,note\npen,a\nink,b\nTotal,c\n",
-        "item,sold\npen,2\nink,3\nTotals of May,5\n",
+        "item,sold\npen,2\nink,3\nTotals of May,6\n",
     ],
 )
 def test_other_rows_at_the_end_are_rows(text: str, tmp_path: Path) -> None:
@@ -131,7 +134,7 @@ def test_other_rows_at_the_end_are_rows(text: str, tmp_path: Path) -> None:
 def test_a_workbook_has_totals_too(tmp_path: Path) -> None:
     rows = [["Sales 2023"], ["item", "price"], ["pen", 1.5], ["ink", 2.25], ["Sum:", 3.75]]
     book = write_workbook(tmp_path / "book.xlsx", {"May": rows})
-    with pytest.warns(LeftOut, match=r"the last row of book.xlsx, “Sum:”"):
+    with pytest.warns(ReadOtherwise, match=r"the last row of book.xlsx, “Sum:”"):
         (sheet,), found = opened(book)
     assert found == [("pen", 1.5), ("ink", 2.25)] and sheet.total == ("Sum:", "3.75")
     (sheet,), found = opened(book, choices={("book.xlsx", "May"): Choice(keeps_total=True)})

@@ -83,16 +83,16 @@ def test_sqlite_values_keep_their_types(tmp_path: Path) -> None:
     database = open_database(_sqlite(tmp_path / "s.sqlite", TYPES))
     types = {column.name: column.type for column in database.schema().tables[0].columns}
     assert types == {
-        "whole": "BIGINT", "mixed_number": "DOUBLE", "real_": "DOUBLE", "text_": "VARCHAR", "blob_": "BLOB", "odd": "VARCHAR",
+        "whole": "BIGINT", "mixed_number": "DOUBLE", "real_": "DOUBLE", "text_": "VARCHAR", "blob_": "BLOB", "odd": "BIGINT",
         "day": "DATE", "bad_day": "VARCHAR", "moment": "TIMESTAMP", "no_value": "BIGINT", "no_text": "VARCHAR",
         "no_day": "DATE", "yes": "BIGINT", "untyped": "VARCHAR",
     }  # fmt: skip
     first, second = _rows(database, "FROM t")
     assert first == (
-        1, 1.0, 1.5, "a", b"\x00\xff", "1", datetime.date(2020, 1, 2), "2020-01-02",
+        1, 1.0, 1.5, "a", b"\x00\xff", 1, datetime.date(2020, 1, 2), "2020-01-02",
         datetime.datetime(2020, 1, 2, 3, 4, 5), None, None, None, 1, "1",
     )  # fmt: skip
-    assert second[:6] == (9223372036854775807, 2.5, float("inf"), '\0\n"\U0001f600', b"", "n/a")
+    assert second[:6] == (9223372036854775807, 2.5, float("inf"), '\0\n"\U0001f600', b"", None)
 
 
 def test_text_that_is_not_utf_8(tmp_path: Path) -> None:
