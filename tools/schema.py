@@ -1,7 +1,10 @@
 """What a database looks like: tables, columns, keys, samples. Data only: no connection, no SQL."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
 
 ColumnRef = tuple[str, str]  # a table and a column of it
 
@@ -66,15 +69,49 @@ class Schema:
     tables: tuple[Table, ...]
     dialect: str
     own_types: frozenset[str] = frozenset()
+    _derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `derived`
 
     def table(self, name: str) -> Table | None:
-        """The table of that name, ignoring case."""
-        wanted = name.casefold()
-        return next((table for table in self.tables if table.name.casefold() == wanted), None)
+        """The table of that name, ignoring case; the first where there are several."""
+        return _tables_by_name(self).get(name.casefold())
 
     def owners(self, column: str) -> list[str]:
         """Names of the tables that have a column of that name, ignoring case."""
-        return [table.name for table in self.tables if table.column(column) is not None]
+        return _owners(self).get(column.casefold(), [])
+
+    def __reduce__(self) -> tuple[type["Schema"], tuple[Any, ...]]:
+        return Schema, (self.tables, self.dialect, self.own_types)
+
+
+Derived = TypeVar("Derived")
+
+
+def derived(compute: Callable[[Schema], Derived]) -> Callable[[Schema], Derived]:
+    """`compute`, whose outcome is remembered with the schema: a large one is looked through once, not for each name."""
+    key = f"{compute.__module__}.{compute.__qualname__}"
+
+    @wraps(compute)
+    def remembered(schema: Schema) -> Derived:
+        if key not in schema._derived:
+            schema._derived[key] = compute(schema)
+        found: Derived = schema._derived[key]
+        return found
+
+    return remembered
+
+
+@derived
+def _tables_by_name(schema: Schema) -> dict[str, Table]:
+    return {table.name.casefold(): table for table in reversed(schema.tables)}
+
+
+@derived
+def _owners(schema: Schema) -> dict[str, list[str]]:
+    owners: dict[str, list[str]] = {}
+    for table in schema.tables:
+        for name in dict.fromkeys(column.name.casefold() for column in table.columns):
+            owners.setdefault(name, []).append(table.name)
+    return owners
 
 
 def words_of(text: str | None) -> frozenset[str]:
