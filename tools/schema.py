@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -112,6 +112,16 @@ def _owners(schema: Schema) -> dict[str, list[str]]:
         for name in dict.fromkeys(column.name.casefold() for column in table.columns):
             owners.setdefault(name, []).append(table.name)
     return owners
+
+
+def in_dialect(schema: Schema, dialect: str) -> Schema:
+    """The same schema for another dialect of SQL; of one schema always the same object."""
+    return schema if dialect == schema.dialect else _in_dialects(schema).setdefault(dialect, replace(schema, dialect=dialect))
+
+
+@derived
+def _in_dialects(schema: Schema) -> dict[str, Schema]:
+    return {}
 
 
 def words_of(text: str | None) -> frozenset[str]:

@@ -21,7 +21,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,11 +31,11 @@ from weakref import WeakKeyDictionary
 
 import ormsgpack
 from pydantic import TypeAdapter, ValidationError
-from sqlglot import exp
 
 from tools.databases.database import Database
+from tools.databases.distinct_values import Distinct
 from tools.result import Limits, QueryError
-from tools.schema import Column, ColumnRef, Schema, Table
+from tools.schema import Column, ColumnRef, Schema, Table, derived
 from tools.sql.scope import type_kind
 
 BATCH = 32
@@ -121,9 +122,14 @@ class ValueCache:
                 _prune(self.folder)
 
     def _path(self, kind: str, seen: Schema) -> Path:
-        columns = [(table.name, column.name, column.type) for table in seen.tables for column in table.columns]
-        key = hashlib.sha256(repr((self.files, kind, columns)).encode()).hexdigest()[:32]
+        key = hashlib.sha256(repr((self.files, kind, _digest(seen))).encode()).hexdigest()[:32]
         return self.folder / f"{key}{_SUFFIX}"
+
+
+@derived
+def _digest(seen: Schema) -> str:
+    columns = [(table.name, column.name, column.type) for table in seen.tables for column in table.columns]
+    return hashlib.sha256(repr(columns).encode()).hexdigest()
 
 
 _KEPT: WeakKeyDictionary[Database, ValueCache] = WeakKeyDictionary()
@@ -155,22 +161,76 @@ def keep_values_alike(database: Database, other: Database) -> None:
 
 
 def read_or_kept(
-    database: Database,
-    kind: str,
-    columns: Sequence[ColumnRef],
-    read: Callable[[ColumnRef], tuple[Sequence[str], bool] | None],
+    database: Database, kind: str, columns: Sequence[ColumnRef], read: Callable[[Sequence[ColumnRef]], Values]
 ) -> Values:
-    """The values of columns, from the disk or by `read`, which returns None where a column was not read to its end."""
+    """The values of columns, from the disk or by `read`, which leaves out columns that it did not read to their end."""
     kept, seen = _KEPT.get(database), database.schema()
     known = dict(kept.read(kind, seen)) if kept else {}
-    before, found = len(known), {}
-    for column in columns:
-        values = known.get(column) or read(column)
-        if values is not None:
-            known[column] = found[column] = values
+    before, missing = len(known), [column for column in columns if column not in known]
+    known |= read(missing) if missing else {}
     if kept and len(known) > before:
         kept.write(kind, seen, known)
-    return found
+    return {column: known[column] for column in columns if column in known}
+
+
+SMALL_TABLE = 20_000
+"""Rows. Columns of smaller tables are read together: a statement costs more than it reads there."""
+COLUMNS_AT_ONCE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctValues:
+    """Reads the distinct values of columns, some columns with one statement.
+
+    most: how many values of a column. longest: values that are longer are left out. column_s: time for one statement.
+    """
+
+    database: Database
+    most: int
+    longest: int
+    column_s: float
+
+    def read(self, columns: Sequence[tuple[Table, Column]], until: float) -> Iterator[dict[ColumnRef, list[Any]]]:
+        """The values, without NULL, of a few columns at a time, in no order; one more than `most` where there are more.
+
+        Columns that could not be read, or not before `until` (by `time.perf_counter`), are left out.
+        """
+        for batch in self._batches(columns):
+            found = self._read(batch, until)
+            if found is None and len(batch) > 1:  # one of them cannot be read
+                singly = (self._read([each], until) for each in batch)
+                found = {place: values for one in singly if one for place, values in one.items()}
+            yield found or {}
+
+    def _batches(self, columns: Sequence[tuple[Table, Column]]) -> Iterator[list[tuple[Table, Column]]]:
+        """Columns of small tables that have one type; others alone."""
+        waiting: dict[str, list[tuple[Table, Column]]] = defaultdict(list)
+        rows: dict[str, int] = Counter()
+        for table, column in columns:
+            count = table.row_count if table.row_count is not None else SMALL_TABLE
+            if count >= SMALL_TABLE:
+                yield [(table, column)]
+                continue
+            if rows[column.type] + count > SMALL_TABLE or len(waiting[column.type]) == COLUMNS_AT_ONCE:
+                yield waiting.pop(column.type)
+                rows[column.type] = 0
+            waiting[column.type].append((table, column))
+            rows[column.type] += count
+        yield from filter(None, waiting.values())
+
+    def _read(self, batch: Sequence[tuple[Table, Column]], until: float) -> dict[ColumnRef, list[Any]] | None:
+        left_s = until - time.perf_counter()
+        if left_s <= 0:
+            return {}
+        places = [(table.name, column.name) for table, column in batch]
+        limits = Limits(deadline_s=min(self.column_s, left_s), max_rows=(self.most + 1) * len(batch))
+        result = self.database.distinct(Distinct(tuple(places), self.most + 1, self.longest), limits)
+        if isinstance(result, QueryError):
+            return {} if result.kind in ("timeout", "interrupted", "connection") else None
+        found: dict[ColumnRef, list[Any]] = {place: [] for place in places}
+        for number, value in result.rows:
+            found[places[number]].append(value)
+        return found
 
 
 def _stamp(file: Path) -> tuple[int, int, int, int]:
@@ -205,48 +265,47 @@ LARGEST_CODE = 9  # larger whole numbers count or measure something
 COLUMN_DEADLINE_S = 0.5
 DEADLINE_S = 3.0
 
-_CHOICES: WeakKeyDictionary[Database, dict[ColumnRef, tuple[str, ...]]] = WeakKeyDictionary()
+_CHOICES: WeakKeyDictionary[Database, dict[str, dict[str, tuple[str, ...]]]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
 def with_choices(schema: Schema, database: Database) -> Schema:
-    """The schema, or a part of it, with the choices of its columns."""
+    """The schema, or a part of it, with the choices of its columns, which are read for the tables of this part alone."""
     with _LOCK:
-        if database not in _CHOICES:
-            _CHOICES[database] = _read(database)
-        return chosen(schema, _CHOICES[database])
+        known = _CHOICES.setdefault(database, {})
+        new = [table for table in schema.tables if table.name not in known]
+        found = _read(database, new) if new else {}
+        for table in new:
+            known[table.name] = {name: values for (owner, name), values in found.items() if owner == table.name}
+        return replace(schema, tables=tuple(_chosen(table, known[table.name]) for table in schema.tables))
 
 
-def chosen(schema: Schema, choices: dict[ColumnRef, tuple[str, ...]]) -> Schema:
-    """The schema with these choices."""
-    return replace(
-        schema,
-        tables=tuple(
-            replace(t, columns=tuple(replace(c, choices=choices.get((t.name, c.name), ())) for c in t.columns))
-            for t in schema.tables
-        ),
-    )
+def _chosen(table: Table, choices: Mapping[str, tuple[str, ...]]) -> Table:
+    return replace(table, columns=tuple(replace(c, choices=choices.get(c.name, ())) for c in table.columns))
 
 
-def _read(database: Database) -> dict[ColumnRef, tuple[str, ...]]:
-    until = time.perf_counter() + DEADLINE_S
-    candidates = {(table.name, column.name): (table, column) for table, column in _candidates(database.schema())}
+def _read(database: Database, tables: Sequence[Table]) -> dict[ColumnRef, tuple[str, ...]]:
+    """The choices of these tables, of which the database's schema says more: all of their keys."""
+    until, schema = time.perf_counter() + DEADLINE_S, database.schema()
+    whole = [schema.table(table.name) or table for table in tables]
+    candidates = {(table.name, column.name): (table, column) for table, column in _candidates(whole)}
+    reader = DistinctValues(database, MOST_CHOICES, 0, COLUMN_DEADLINE_S)
 
-    def read(place: ColumnRef) -> tuple[tuple[str, ...], bool] | None:
-        left_s = until - time.perf_counter()
-        found = _values(database, *candidates[place], min(left_s, COLUMN_DEADLINE_S)) if left_s > 0 else None
-        return None if found is None else (found, True)
+    def read(places: Sequence[ColumnRef]) -> Values:
+        wanted = [candidates[place] for place in places]
+        read = {place: values for batch in reader.read(wanted, until) for place, values in batch.items()}
+        return {place: (_few(*candidates[place], values), True) for place, values in read.items()}
 
     found = read_or_kept(database, "choices", list(candidates), read)
     return {place: tuple(values) for place, (values, _) in found.items() if values}
 
 
-def _candidates(schema: Schema) -> list[tuple[Table, Column]]:
+def _candidates(tables: Sequence[Table]) -> list[tuple[Table, Column]]:
     """Columns that may have few values, as far as their samples tell, and that are no keys."""
-    keys = {(table.name, name) for table in schema.tables for key in table.foreign_keys for name in key.columns}
+    keys = {(table.name, name) for table in tables for key in table.foreign_keys for name in key.columns}
     return [
         (table, column)
-        for table in schema.tables
+        for table in tables
         for column in table.columns
         if not column.primary_key and (table.name, column.name) not in keys and _may_have_few(column)
     ]
@@ -263,21 +322,11 @@ def _is_code(text: str) -> bool:
     return text.isdecimal() and int(text) <= LARGEST_CODE
 
 
-def _values(database: Database, table: Table, column: Column, deadline_s: float) -> tuple[str, ...] | None:
-    """All values in order; none if there are too many, too long ones, or if hardly any occurs twice.
-
-    None where they could not be read.
-    """
-    name = exp.column(column.name, quoted=True)
-    home, _, own = table.name.rpartition(".")
-    query = exp.select(name).distinct().from_(exp.table_(own, db=home or None, quoted=True))
-    query = query.where(name.copy().is_(exp.null()).not_()).limit(MOST_CHOICES + 1)
-    result = database.execute(query.sql(database.dialect), Limits(deadline_s=deadline_s, max_rows=MOST_CHOICES + 1))
-    if isinstance(result, QueryError):
-        return None
-    if len(result.rows) > MOST_CHOICES:
+def _few(table: Table, column: Column, values: Sequence[Any]) -> tuple[str, ...]:
+    """All values in order; none if there are too many, too long ones, or if hardly any occurs twice."""
+    if len(values) > MOST_CHOICES:
         return ()
-    texts = sorted(_text(value) for (value,) in result.rows if value != "")
+    texts = sorted(_text(value) for value in values if value != "")
     few = table.row_count is None or 2 * len(texts) <= table.row_count
     fits = all(len(text.strip()) > 0 and len(text) <= LONGEST_CHOICE for text in texts)
     coded = type_kind(column.type) in ("text", "boolean") or all(map(_is_code, texts))

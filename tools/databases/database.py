@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tools.databases.distinct_values import Distinct
 from tools.databases.files.file_kinds import is_url, names_a_file
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
 from tools.schema import Schema
@@ -43,6 +44,10 @@ class Database(Protocol):
 
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         """Guard and bind the statement without running it; None means that it would run."""
+        ...
+
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Look up values of columns of the schema."""
         ...
 
     def prepare(self) -> None:

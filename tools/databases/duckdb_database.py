@@ -226,13 +226,17 @@ class DuckDBDatabase(GuardedDatabase):
         if self._remove_copy is not None:
             self._remove_copy()
 
-    def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
-        """Run `prefix + sql` past the engine's own locks alone."""
+    def _look_up(self, sql: str, limits: Limits) -> Result | QueryError:
+        """Where nothing is hidden, the parse of a long statement that is made here is not looked through."""
+        return self._run(sql, limits, is_own=self._seen is None)
+
+    def _run(self, sql: str, limits: Limits, prefix: str = "", is_own: bool = False) -> Result | QueryError:
+        """Run `prefix + sql` past the engine's own locks alone. `is_own`: the statement is no one else's."""
         started = time.perf_counter()
         try:
             with self._cursor(limits) as (cursor, watchdog):
                 try:
-                    objection = _one_select(cursor, prefix, sql) or self._reads().objection(cursor, sql)
+                    objection = None if is_own else self._objection(cursor, prefix, sql)
                     return objection or _fetch(cursor, prefix + sql, limits, started)
                 except (duckdb.Error, MemoryError, OverflowError, ValueError) as error:
                     return self._as_data(error, watchdog, sql, limits, len(prefix.encode()))
@@ -243,8 +247,9 @@ class DuckDBDatabase(GuardedDatabase):
         statement = self._judged(sql) if _SORTS.search(sql) else None
         return settle_ties(statement, self.schema()) if isinstance(statement, ApprovedQuery) else None
 
-    def _reads(self) -> DuckDBReads:
-        return DuckDBReads(self.schema(), self._seen, self._own)
+    def _objection(self, cursor: duckdb.DuckDBPyConnection, prefix: str, sql: str) -> QueryError | None:
+        reads = DuckDBReads(self.schema(), self._seen, self._own)
+        return _one_select(cursor, prefix, sql) or reads.objection(cursor, sql)
 
     def _as_data(self, error: Exception, watchdog: Watchdog, sql: str, limits: Limits, sql_offset: int) -> QueryError:
         stopped = stop_error(watchdog.reason, error, limits)

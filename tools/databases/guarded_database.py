@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar, Self
 
+from tools.databases.distinct_values import Distinct
 from tools.guard.guard import ApprovedQuery, judged
 from tools.processes import Reason, Watchdog
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
@@ -58,6 +59,15 @@ class GuardedDatabase(ABC):
         outcome = self._run_judged(sql, limits, self._explain_prefix)
         return outcome if isinstance(outcome, QueryError) else None
 
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Look up values past the engine's own locks alone, by a statement that is made here; see `Database.distinct`."""
+        try:
+            return self._look_up(wanted.sql(self.schema()), limits)
+        except LookupError as error:
+            return QueryError("refused", str(error))
+        except OpenError as error:
+            return QueryError("connection", str(error))
+
     def prepare(self) -> None:
         """Read the schema, if that has not been done."""
         self.schema()
@@ -89,6 +99,10 @@ class GuardedDatabase(ABC):
     @abstractmethod
     def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
         """Run `prefix + sql` past the engine's own locks alone."""
+
+    def _look_up(self, sql: str, limits: Limits) -> Result | QueryError:
+        """Run a statement that this program made."""
+        return self._run(sql, limits)
 
     def _run_judged(self, sql: str, limits: Limits, prefix: str) -> Result | QueryError:
         """Run what was judged of `sql`; places in errors are those of `sql`."""

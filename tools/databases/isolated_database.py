@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any
 import ormsgpack
 from pydantic import ValidationError
 
+from tools.databases.distinct_values import Distinct
 from tools.databases.files.file_kinds import FileKind
 from tools.databases.files.load_files import Copied
 from tools.databases.files.sheets import DETECTED, Choices
 from tools.databases.loading_process import COPIED, Loading
 from tools.databases.query_messages import unpacked
-from tools.databases.query_process import STOP, Opening, Request, Verb
+from tools.databases.query_process import STOP, Opening, Request
 from tools.processes import ChildProcess, Watchdog, new_folder, remove_folder
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
@@ -280,13 +281,18 @@ class IsolatedDatabase:
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""
-        outcome = self._ask("execute", sql, limits)
+        outcome = self._ask(Request("execute", sql, limits))
         return outcome or QueryError("other", "the process for queries gave no answer")
 
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         """Guard and bind without running; see `Database.explain`."""
-        outcome = self._ask("explain", sql, limits)
+        outcome = self._ask(Request("explain", sql, limits))
         return outcome if isinstance(outcome, QueryError) else None
+
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Look up values; see `Database.distinct`."""
+        outcome = self._ask(Request("distinct", wanted, limits))
+        return outcome or QueryError("other", "the process for queries gave no answer")
 
     def interrupt(self) -> None:
         """Stop every query that runs now."""
@@ -311,10 +317,10 @@ class IsolatedDatabase:
         with self._changed:
             return [worker.pid for worker in (*self._busy, *self._idle) if worker.pid is not None]
 
-    def _ask(self, verb: Verb, sql: str, limits: Limits) -> Result | QueryError | None:
+    def _ask(self, request: Request) -> Result | QueryError | None:
         try:
             with self._worker() as worker:
-                return worker.ask(Request(verb, sql, limits))
+                return worker.ask(request)
         except OpenError as error:
             return QueryError("connection", str(error))
 

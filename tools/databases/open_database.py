@@ -12,6 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind
+from tools.databases.distinct_values import Distinct
 from tools.databases.files.file_kinds import is_url
 from tools.databases.files.sheets import DETECTED, Choices, Sheet
 from tools.databases.guarded_database import GuardedDatabase
@@ -59,6 +60,14 @@ class RestrictedDatabase:
             return self._told(statement, sql)
         problem = self._database.explain(statement.text, limits)
         return self._told(_placed(problem, statement), sql) if problem else None
+
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Look up values of columns that may be seen; see `Database.distinct`."""
+        try:
+            wanted.sql(self._seen)
+        except LookupError as error:
+            return QueryError("refused", str(error))
+        return self._database.distinct(wanted, limits)
 
     def prepare(self) -> None:
         """Get ready for the first query."""
