@@ -87,7 +87,7 @@ def samples(rows: Iterable[Sequence[Any]], width: int) -> list[tuple[str, ...]]:
 MOST_BYTES = 64 << 20
 LARGEST_BYTES = 16 << 20
 _LOGS = ("-wal", "-journal", ".wal")
-_SUFFIX = ".values"
+SUFFIX = ".values"
 
 Values = Mapping[ColumnRef, tuple[Sequence[str], bool]]
 """The distinct values of columns, and whether these are all."""
@@ -106,8 +106,7 @@ class ValueCache:
         """What is known of this kind; nothing where the file is not there or damaged."""
         path = self._path(kind, seen)
         try:
-            stored = _STORED.validate_python(ormsgpack.unpackb(path.read_bytes()), strict=False)
-            os.utime(path)  # used last
+            stored = _STORED.validate_python(ormsgpack.unpackb(read_file(path)), strict=False)
         except (OSError, ValueError, ValidationError):
             return {}
         return {(table, column): (values, complete) for table, column, values, complete in stored}
@@ -118,12 +117,11 @@ class ValueCache:
         with suppress(OSError, ormsgpack.MsgpackEncodeError):
             data = ormsgpack.packb(stored)
             if len(data) <= LARGEST_BYTES:
-                _write(self._path(kind, seen), data)
-                _prune(self.folder)
+                write_file(self._path(kind, seen), data)
 
     def _path(self, kind: str, seen: Schema) -> Path:
         key = hashlib.sha256(repr((self.files, kind, _digest(seen))).encode()).hexdigest()[:32]
-        return self.folder / f"{key}{_SUFFIX}"
+        return self.folder / f"{key}{SUFFIX}"
 
 
 @derived
@@ -175,7 +173,7 @@ def read_or_kept(
 
 SMALL_TABLE = 20_000
 """Rows. Columns of smaller tables are read together: a statement costs more than it reads there."""
-COLUMNS_AT_ONCE = 50
+COLUMNS_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +236,15 @@ def _stamp(file: Path) -> tuple[int, int, int, int]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def _write(path: Path, data: bytes) -> None:
+def read_file(path: Path) -> bytes:
+    """What is kept there, which counts as used now. Raises OSError."""
+    data = path.read_bytes()
+    os.utime(path)
+    return data
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Keep it for this user alone, and let go of what was not used for longest. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     number, name = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")  # 0600
     try:
@@ -248,10 +254,11 @@ def _write(path: Path, data: bytes) -> None:
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
+    _prune(path.parent)
 
 
 def _prune(folder: Path) -> None:
-    files = sorted(((file.stat().st_mtime_ns, file) for file in folder.glob(f"*{_SUFFIX}")), reverse=True)
+    files = sorted(((file.stat().st_mtime_ns, file) for file in folder.glob(f"*{SUFFIX}")), reverse=True)
     total = 0
     for _, file in files:
         total += file.stat().st_size

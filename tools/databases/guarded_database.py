@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 from tools.databases.distinct_values import Distinct
+from tools.databases.kept_schema import SchemaCache
 from tools.guard.guard import ApprovedQuery, judged
 from tools.processes import Reason, Watchdog
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
@@ -32,13 +33,18 @@ class GuardedDatabase(ABC):
         self._watchdogs: set[Watchdog] = set()
         self._schema: Schema | None = None
         self._schema_lock = threading.Lock()
+        self._cache: SchemaCache | None = None
 
     def schema(self) -> Schema:
         """The schema, read on the first call. Raises OpenError when it cannot be read."""
         with self._schema_lock:
             if self._schema is None:
-                self._schema = self._read_schema()
+                self._schema = self._kept_schema()
             return self._schema
+
+    def keep_schema(self, cache: SchemaCache) -> None:
+        """From now on take the schema from there, or put it there; to be called before it is read."""
+        self._cache = cache
 
     def know(self, schema: Schema) -> None:
         """Take over a schema that was read before."""
@@ -99,6 +105,16 @@ class GuardedDatabase(ABC):
     @abstractmethod
     def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
         """Run `prefix + sql` past the engine's own locks alone."""
+
+    def _kept_schema(self) -> Schema:
+        """The schema from the cache; what was not there is there then. Raises OpenError."""
+        reader = type(self).__qualname__
+        schema = self._cache.read(reader) if self._cache else None
+        if schema is None:
+            schema = self._read_schema()
+            if self._cache:
+                self._cache.write(reader, schema)
+        return schema
 
     def _look_up(self, sql: str, limits: Limits) -> Result | QueryError:
         """Run a statement that this program made."""

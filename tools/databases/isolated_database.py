@@ -37,6 +37,7 @@ from tools.schema import Schema
 
 if TYPE_CHECKING:
     from tools.databases.guarded_database import GuardedDatabase
+    from tools.databases.kept_schema import SchemaCache
 
 
 START_S = 120.0
@@ -269,6 +270,10 @@ class IsolatedDatabase:
     def schema(self) -> Schema:
         """See `Database.schema`."""
         return self._database.schema()
+
+    def keep_schema(self, cache: "SchemaCache") -> None:
+        """See `GuardedDatabase.keep_schema`."""
+        self._database.keep_schema(cache)
 
     def prepare(self) -> None:
         """Let a process for queries start while this one does something else."""

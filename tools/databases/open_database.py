@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Literal, overload
 
 from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind
 from tools.databases.distinct_values import Distinct
@@ -121,6 +122,18 @@ def _column_and_table_names(schema: Schema) -> set[str]:
 
 def _words(text: str) -> set[str]:
     return {text.casefold(), *(word.casefold() for word in re.findall(r"\w+", text))}
+
+
+@overload
+def open_database(
+    source: str | Path | Sequence[str | Path], *, engine: str = "auto", isolated: Literal[True]
+) -> IsolatedDatabase: ...
+
+
+@overload
+def open_database(
+    source: str | Path | Sequence[str | Path], *, engine: str = "auto", isolated: bool = False
+) -> Database: ...
 
 
 def open_database(

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from sqlglot import exp
@@ -139,14 +140,21 @@ def relation(table: str) -> exp.Table:
     return exp.table_(name, db=schema or None, quoted=True)
 
 
-def _add(index: ValueIndex, table: str, column: str, value: str) -> None:
+@lru_cache(maxsize=8192)  # many tables have the same values
+def _words_of(value: str) -> tuple[tuple[str, ...], str, frozenset[str]]:
+    """The comparable words of a value, their key, and their stems."""
     words = keys(value)
+    stems = [stem(word) for word in words]
+    return words, "".join(stems), frozenset(stems)
+
+
+def _add(index: ValueIndex, table: str, column: str, value: str) -> None:
+    words, key, stems = _words_of(value)
     if not words:
         return
     cell = Cell(table, column, value, words)
-    stems = [stem(word) for word in words]
-    index.by_key["".join(stems)].append(cell)
-    for word in set(stems):
+    index.by_key[key].append(cell)
+    for word in stems:
         holders = index.by_word[word]
         if len(holders) < COMMONEST_WORD:
             holders.append(cell)
