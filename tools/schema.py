@@ -27,6 +27,10 @@ class Column:
     made_of: frozenset[str] = frozenset()
     choices: tuple[str, ...] = ()
 
+    def __reduce__(self) -> tuple[type["Column"], tuple[Any, ...]]:  # the default takes 40 times as long
+        own = (self.name, self.type, self.primary_key, self.nullable, self.comment, self.samples, self.made_of)
+        return Column, (*own, self.choices)
+
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
@@ -35,6 +39,9 @@ class ForeignKey:
     columns: tuple[str, ...]
     ref_table: str
     ref_columns: tuple[str, ...]
+
+    def __reduce__(self) -> tuple[type["ForeignKey"], tuple[Any, ...]]:
+        return ForeignKey, (self.columns, self.ref_table, self.ref_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,10 @@ class Table:
     row_count: int | None = None
     made_of: frozenset[str] = frozenset()
     parents: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[type["Table"], tuple[Any, ...]]:
+        own = (self.name, self.columns, self.foreign_keys, self.comment, self.row_count, self.made_of, self.parents)
+        return Table, own
 
     def column(self, name: str) -> Column | None:
         """The column of that name, ignoring case."""

@@ -7,9 +7,10 @@ contains, weighted by how rare they are among the schema's names.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from heapq import nlargest
 from itertools import pairwise
 
 from tools.linking.match_values import ValueMatch
@@ -34,6 +35,8 @@ COMMENT_WEIGHT = 0.35
 SHORTEST_BEGINNING = 4
 NEIGHBOUR = 0.15
 KEY = 0.4
+LINKED_TABLES = 250
+"""More are not linked: no prompt shows so many, and a state that holds the links of all is written at every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,9 @@ class Link:
 
 
 def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tuple[Link, ...]:
-    """A link for each table and for each column with any evidence, best first; ties keep the schema's order."""
-    rarity = _rarity(schema)
-    said = _Said.of(question, rarity, implied=True)
+    """A link for each of the best tables, and for each column of theirs with any evidence, best first; ties keep the schema's
+    order."""
+    said = _readers(schema)(question, True)
     columns: dict[str, list[Link]] = {}
     scores: dict[str, float] = {}
     cells: dict[str, list[ValueMatch]] = defaultdict(list)
@@ -62,9 +65,9 @@ def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tu
     evidence = {(entry.table, entry.column): entry.score for own in columns.values() for entry in own}
     links = [Link(name, None, score) for name, score in tables.items()]
     links += [Link(*place, score) for place, score in _with_keys(graph, tables, evidence).items()]
-    return tuple(
-        sorted((replace(entry, score=round(entry.score, 4)) for entry in links), key=lambda entry: -entry.score)
-    )
+    best = set(nlargest(LINKED_TABLES, tables, key=lambda name: tables[name]))
+    telling = (replace(entry, score=round(entry.score, 4)) for entry in links if entry.table in best)
+    return tuple(sorted(telling, key=lambda entry: -entry.score))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +90,29 @@ def mentions(schema: Schema, question: str) -> Mentions:
     >>> named.tables, named.columns
     (('singer',), (('singer', 'birth_year'),))
     """
-    rarity = _rarity(schema)
-    said = _Said.of(question, rarity)
+    return _mentions(schema)(question)
+
+
+@derived
+def _mentions(schema: Schema) -> Callable[[str], Mentions]:
+    return lru_cache(maxsize=16)(partial(_mentioned, schema))
+
+
+@derived
+def _readers(schema: Schema) -> "Callable[[str, bool], _Said]":
+    """Makes what is computed of a question, once for each."""
+    return lru_cache(maxsize=16)(lambda question, implied: _Said.of(question, _rarity(schema), implied))
+
+
+def _mentioned(schema: Schema, question: str) -> Mentions:
+    said = _readers(schema)(question, False)
     places = [(table.name, column.name) for table in schema.tables for column in table.columns]
     return Mentions(
         tables=tuple(table.name for table in schema.tables if said.score(table.name) >= MEANT),
         columns=tuple(place for place in places if said.score(place[1]) >= MEANT),
-        table_words=_stems(table.name for table in schema.tables),
-        column_words=_stems(column for _, column in places),
+        table_words=frozenset[str]().union(*(name_stems(table.name) for table in schema.tables)),
+        column_words=frozenset[str]().union(*map(name_stems, dict.fromkeys(column for _, column in places))),
     )
-
-
-def _stems(names: Iterable[str]) -> frozenset[str]:
-    return frozenset[str]().union(*map(name_stems, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +229,8 @@ def _column_links(table: Table, said: _Said, values: Sequence[ValueMatch]) -> li
 
 def _column_score(table: Table, column: Column, said: _Said, values: Sequence[ValueMatch]) -> float:
     name, of_table = column.name, said.score(table.name)
+    if not (of_table or values or column.comment):
+        return said.score(name)
     short = of_table * said.score(_without_initial(name, table.name)) if of_table else 0.0
     score = max(said.score(name), short)
     score += COMMENT_WEIGHT * min(1.0, _comment_score(column.comment, said))

@@ -1,7 +1,7 @@
 """The distinct short text values of a database, indexed by their words, in memory; built once per open database, from values
 that are kept on disk where they may be (`tools.databases.choices`).
 
-Work and memory are bounded: 20,000 values per column and 300,000 in all, 80 characters per value, 3 seconds per column and 20
+Work and memory are bounded: 20,000 values per column and 300,000 in all, 80 characters per value, 3 seconds per column and 6
 in all. A column that does not fit is noted as incomplete; such columns are queried for exact values for each question.
 """
 
@@ -27,7 +27,7 @@ VALUES_PER_COLUMN = 20_000
 VALUES_IN_ALL = 300_000
 LONGEST_VALUE = 80
 COLUMN_DEADLINE_S = 3.0
-BUILD_DEADLINE_S = 20.0
+BUILD_DEADLINE_S = 6.0
 LOOKUP_DEADLINE_S = 0.5
 SAME_WORD = 0.8
 SHORTEST_TYPO = 5

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from sqlglot import exp
 
@@ -53,10 +53,23 @@ def _is_qualified(name: str) -> bool:
     return "." in name and all(_PLAIN_NAME.fullmatch(piece) for piece in name.split("."))
 
 
+class JoinGraph(tuple[Edge, ...]):
+    """Edges, and those of each table."""
+
+    @cached_property
+    def touching(self) -> dict[str, list[Edge]]:
+        """The edges at each table."""
+        found: dict[str, list[Edge]] = defaultdict(list)
+        for edge in self:
+            for table in {edge.table, edge.ref_table}:
+                found[table].append(edge)
+        return found
+
+
 @derived
-def edges(schema: Schema) -> tuple[Edge, ...]:
+def edges(schema: Schema) -> JoinGraph:
     """Every foreign key whose tables exist; if the database declares none at all, keys guessed from column names."""
-    return tuple(dict.fromkeys(_declared(schema))) or tuple(dict.fromkeys(_guessed(schema)))
+    return JoinGraph(dict.fromkeys(_declared(schema))) or JoinGraph(dict.fromkeys(_guessed(schema)))
 
 
 def _declared(schema: Schema) -> Iterator[Edge]:
@@ -99,15 +112,14 @@ def _named_by(column: str, by_name: dict[str, Table]) -> Table | None:
     return next((by_name[name] for name in names if name in by_name), None)
 
 
-def shortest_paths(graph: Sequence[Edge], start: Iterable[str], goal: str) -> list[tuple[Edge, ...]]:
+def shortest_paths(graph: JoinGraph, start: Iterable[str], goal: str) -> list[tuple[Edge, ...]]:
     """The shortest paths from any of the `start` tables to `goal`: none, the only one, or two of several."""
-    touching = _by_table(graph)
     level: dict[str, list[tuple[Edge, ...]]] = {table: [()] for table in start}
     reached = set(level)
     while level and goal not in level:
         following: dict[str, list[tuple[Edge, ...]]] = defaultdict(list)
         for table, paths in level.items():
-            for edge in touching[table]:
+            for edge in graph.touching.get(table, ()):
                 there = edge.other(table)
                 if there not in reached:
                     following[there] = (following[there] + [(*path, edge) for path in paths])[:2]
@@ -116,15 +128,7 @@ def shortest_paths(graph: Sequence[Edge], start: Iterable[str], goal: str) -> li
     return level.get(goal, [])
 
 
-def _by_table(graph: Sequence[Edge]) -> dict[str, list[Edge]]:
-    touching: dict[str, list[Edge]] = defaultdict(list)
-    for edge in graph:
-        for table in {edge.table, edge.ref_table}:
-            touching[table].append(edge)
-    return touching
-
-
-def connect(graph: Sequence[Edge], tables: Sequence[str]) -> tuple[Edge, ...] | None:
+def connect(graph: JoinGraph, tables: Sequence[str]) -> tuple[Edge, ...] | None:
     """Edges of a small tree that contains all the tables, each joined to the tree by a shortest path; None if there is no such
     tree."""
     waiting = list(dict.fromkeys(tables))
@@ -287,9 +291,13 @@ def _single_keys(schema: Schema) -> dict[str, list[tuple[Table, Column]]]:
 
 def _named_after(column: Column, keyed: Mapping[str, list[tuple[Table, Column]]]) -> list[tuple[Table, Column]]:
     """The tables and keys that the column is named after: `airline` or `home_airline_id` after airlines."""
-    subject = re.sub(r"_?(id|key|code|no)$", "", column.name.lower())
-    endings = [subject, *(subject[place + 1 :] for place, letter in enumerate(subject) if letter == "_")]
-    return [each for ending in endings for each in keyed.get(ending, ())]
+    return [each for ending in _subjects(column.name) for each in keyed.get(ending, ())]
+
+
+@lru_cache(maxsize=65_536)
+def _subjects(name: str) -> tuple[str, ...]:
+    subject = re.sub(r"_?(id|key|code|no)$", "", name.lower())
+    return subject, *(subject[place + 1 :] for place, letter in enumerate(subject) if letter == "_")
 
 
 def _comparable(one: Column, other: Column) -> bool:
