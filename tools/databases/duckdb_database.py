@@ -9,16 +9,17 @@ that the engine gets.
 A DuckDB file, opened so that no statement can change it, read another file, load code or change a setting.
 
 The recipe is DuckDB's own for untrusted SQL: read-only file, no external access, no extensions, no Python variables, bounded
-memory and spill, settings locked; and every query gets a fresh cursor and must be, by DuckDB's own parser, one SELECT. That
+memory and spill, settings locked; the file is open only while something is asked, so that other programs can write it; every query gets a fresh cursor and must be, by DuckDB's own parser, one SELECT. That
 last rule is what keeps out the statements which a locked read-only database still runs (CREATE TEMP, SET VARIABLE, PREPARE,
 BEGIN, PRAGMA, CALL, LOAD, several statements at once). The same parser says which tables and functions the SELECT names
 (`duckdb_reads.py`).
 """
 
 import re
+import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,8 +142,17 @@ def _text(node: exp.Expr) -> str:
 
 SCHEMA_DEADLINE_S = 60.0
 SPILL_PER_MEMORY = 4
+IDLE_S = 0.25
+"""The file is released when nothing was asked for so long; opening it again takes 3 to 14 ms."""
+WRITING_S = 5.0
+"""A query waits so long for another program that writes the file, and tries again every RETRY_S."""
+RETRY_S = 0.05
 _SORTS = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
 _STOPPED = ("timeout", "memory", "interrupted", "connection")
+
+
+class FileIsWritten(OpenError):
+    """Another program has the file open for writing."""
 
 
 def locked_config(memory_limit_mb: int) -> dict[str, str | bool | int | float | list[str]]:
@@ -183,7 +193,11 @@ class DuckDBDatabase(GuardedDatabase):
         self._own: frozenset[str] = frozenset()  # the macros and types that the file brings
         self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None
         self._memory_limit_mb = DEFAULT_LIMITS.memory_limit_mb
-        self._connection: duckdb.DuckDBPyConnection | None = _connect(path, self._memory_limit_mb)
+        self._is_closed = False
+        self._connection: duckdb.DuckDBPyConnection | None = None  # while a query runs, and shortly after
+        self._release: threading.Timer | None = None
+        with self._cursor(DEFAULT_LIMITS):
+            pass  # whether it can be opened is found out now
 
     def hold_to(self, seen: Schema) -> None:
         """DuckDB's own parse of a statement may name nothing else; see `Database.hold_to`."""
@@ -191,10 +205,7 @@ class DuckDBDatabase(GuardedDatabase):
         with self._cursor(limits) as (cursor, _):
             own, taken = own_names(cursor)
         if taken:
-            shown = ", ".join(sorted(taken)[:5])
-            raise OpenError(
-                f"{self.path} has macros called like DuckDB's own functions ({shown}): drop them to hide something"
-            )
+            raise OpenError(_has_macros(self.path, taken))
         self._seen, self._own = seen, own
 
     @property
@@ -217,12 +228,11 @@ class DuckDBDatabase(GuardedDatabase):
 
     def close(self) -> None:
         """Stop what runs, close the file and remove a private copy."""
+        self._is_closed = True
         self.interrupt()
         with self._changed:
             self._changed.wait_for(lambda: not self._watchdogs)
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._let_go()
         if self._remove_copy is not None:
             self._remove_copy()
 
@@ -257,27 +267,73 @@ class DuckDBDatabase(GuardedDatabase):
 
     @contextmanager
     def _cursor(self, limits: Limits) -> Iterator[tuple[duckdb.DuckDBPyConnection, Watchdog]]:
-        """A fresh cursor under a watchdog: temporary tables and variables of one query never reach the next."""
+        """A fresh cursor under a watchdog: temporary tables and variables of one query never reach the next.
+
+        Waits while another program writes the file. Raises OpenError where that takes longer than the query may.
+        """
+        until_s = time.monotonic() + min(limits.deadline_s, WRITING_S)
         with ExitStack() as using:
-            with self._changed:
+            while (cursor := self._try(limits, using, is_last=time.monotonic() >= until_s)) is None:
+                time.sleep(RETRY_S)
+            with cursor[1]:
+                yield cursor
+
+    def _try(
+        self, limits: Limits, using: ExitStack, is_last: bool
+    ) -> tuple[duckdb.DuckDBPyConnection, Watchdog] | None:
+        """A cursor and its watchdog; None where another program writes the file, unless this is the last try."""
+        with self._changed:
+            try:
                 cursor = self._with_memory(limits.memory_limit_mb).cursor()
-                watchdog = using.enter_context(self._registered(Watchdog(limits.deadline_s, cursor.interrupt)))
-                using.callback(cursor.close)
-            with watchdog:
-                yield cursor, watchdog
+            except FileIsWritten:
+                if is_last:
+                    raise
+                return None
+            using.callback(self._release_soon)
+            watchdog = using.enter_context(self._registered(Watchdog(limits.deadline_s, cursor.interrupt)))
+            using.callback(cursor.close)
+            return cursor, watchdog
 
     def _with_memory(self, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
         """The connection under that memory limit. Settings are locked, so another limit waits for the running queries
         and opens the file anew."""
         if memory_limit_mb != self._memory_limit_mb:
             self._changed.wait_for(lambda: not self._watchdogs)
-        if self._connection is None:
+            self._let_go()
+        if self._is_closed:
             raise OpenError(f"{self.name} is closed")
-        if memory_limit_mb != self._memory_limit_mb:
-            self._connection.close()
+        if self._connection is None:
             self._connection = _connect(self.path, memory_limit_mb)
             self._memory_limit_mb = memory_limit_mb
+            self._check_again(self._connection)
         return self._connection
+
+    def _check_again(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Whoever wrote the file meanwhile may have made macros that read what is hidden. Raises OpenError."""
+        if self._seen is not None:
+            self._own, taken = own_names(connection)
+            if taken:
+                self._let_go()
+                raise OpenError(_has_macros(self.path, taken))
+
+    def _release_soon(self) -> None:
+        """Other programs may write the file while nothing is asked: DuckDB locks it for as long as it is open."""
+        with self._changed:
+            if self._release is not None:
+                self._release.cancel()
+            self._release = threading.Timer(IDLE_S, self._release_if_idle)
+            self._release.daemon = True
+            self._release.start()
+
+    def _release_if_idle(self) -> None:
+        with self._changed:
+            if not self._watchdogs:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _read_schema(self) -> Schema:
         limits = Limits(deadline_s=SCHEMA_DEADLINE_S, memory_limit_mb=self._memory_limit_mb)
@@ -295,12 +351,19 @@ def _connect(path: Path, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
     except duckdb.ConnectionException as error:
         raise OpenError(f"{path} is open in this program with other settings; close it there first") from error
     except duckdb.Error as error:
-        raise OpenError(_cannot_open(path, _first_line(error))) from error
+        reason = _first_line(error)
+        if re.search("could not set lock|conflicting lock", reason, re.IGNORECASE):
+            told = f"{path} is open for writing in another program; close it there, or copy the file and open the copy"
+            raise FileIsWritten(told) from error
+        raise OpenError(_cannot_open(path, reason)) from error
+
+
+def _has_macros(path: Path, taken: Collection[str]) -> str:
+    shown = ", ".join(sorted(taken)[:5])
+    return f"{path} has macros called like DuckDB's own functions ({shown}): drop them to hide something"
 
 
 def _cannot_open(path: Path, reason: str) -> str:
-    if re.search("could not set lock|conflicting lock", reason, re.IGNORECASE):
-        return f"{path} is open for writing in another program; close it there, or copy the file and open the copy"
     if re.search("corrupt|could not read enough bytes|not a valid duckdb", reason, re.IGNORECASE):
         return f"{path} is not a DuckDB database, or it is damaged: {reason}"
     return f"cannot open {path} with DuckDB {duckdb.__version__}: {reason}"
