@@ -127,7 +127,11 @@ def _owners(schema: Schema) -> dict[str, list[str]]:
 
 def in_dialect(schema: Schema, dialect: str) -> Schema:
     """The same schema for another dialect of SQL; of one schema always the same object."""
-    return schema if dialect == schema.dialect else _in_dialects(schema).setdefault(dialect, replace(schema, dialect=dialect))
+    return (
+        schema
+        if dialect == schema.dialect
+        else _in_dialects(schema).setdefault(dialect, replace(schema, dialect=dialect))
+    )
 
 
 @derived

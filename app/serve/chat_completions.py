@@ -46,10 +46,10 @@ NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
 }
 
 
-HARMLESS = frozenset(
-    "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention parallel_tool_calls "
-    "reasoning_effort verbosity function_call cache_salt priority request_id".split()
-)
+_TRACKING = {"user", "metadata", "store", "service_tier", "safety_identifier", "request_id", "priority"}
+_CACHING = {"prompt_cache_key", "prompt_cache_retention", "cache_salt"}
+_OF_OTHER_MODELS = {"parallel_tool_calls", "function_call", "reasoning_effort", "verbosity"}
+HARMLESS = _TRACKING | _CACHING | _OF_OTHER_MODELS
 """Fields of OpenAI's clients and of vLLM's that change nothing here, and are ignored."""
 
 
@@ -125,7 +125,9 @@ class StructuredOutputs(BaseModel):
 
 
 _FORM = ", and prescribe a form with response_format or structured_outputs"
-_INSTEAD = dict.fromkeys(("guided_json", "guided_choice", "guided_regex", "guided_grammar", "grammar", "json_schema"), _FORM)
+_INSTEAD = dict.fromkeys(
+    ("guided_json", "guided_choice", "guided_regex", "guided_grammar", "grammar", "json_schema"), _FORM
+)
 
 
 class ChatRequest(BaseModel):

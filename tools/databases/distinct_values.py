@@ -37,7 +37,9 @@ class Distinct:
             if found is None or known is None:
                 raise LookupError(f"there is no column {table}.{column}")
             home, _, own = found.name.rpartition(".")
-            relation = f"{quoted(home, schema.dialect)}.{quoted(own, schema.dialect)}" if home else quoted(own, schema.dialect)
+            relation = (
+                f"{quoted(home, schema.dialect)}.{quoted(own, schema.dialect)}" if home else quoted(own, schema.dialect)
+            )
             before, between, after = template
             name = quoted(known.name, schema.dialect)
             yield f"SELECT {number} AS number, found FROM ({before}{name}{between}{relation}{after}) AS part"

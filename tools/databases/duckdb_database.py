@@ -9,9 +9,10 @@ that the engine gets.
 A DuckDB file, opened so that no statement can change it, read another file, load code or change a setting.
 
 The recipe is DuckDB's own for untrusted SQL: read-only file, no external access, no extensions, no Python variables, bounded
-memory and spill, settings locked; the file is open only while something is asked, so that other programs can write it; every query gets a fresh cursor and must be, by DuckDB's own parser, one SELECT. That
-last rule is what keeps out the statements which a locked read-only database still runs (CREATE TEMP, SET VARIABLE, PREPARE,
-BEGIN, PRAGMA, CALL, LOAD, several statements at once). The same parser says which tables and functions the SELECT names
+memory and spill, settings locked. The file is open only while something is asked, so that other programs can write it. Every
+query gets a fresh cursor and must be, by DuckDB's own parser, one SELECT. That last rule is what keeps out the statements
+which a locked read-only database still runs (CREATE TEMP, SET VARIABLE, PREPARE, BEGIN, PRAGMA, CALL, LOAD, several
+statements at once). The same parser says which tables and functions the SELECT names
 (`duckdb_reads.py`).
 """
 
@@ -19,7 +20,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -321,7 +322,7 @@ class DuckDBDatabase(GuardedDatabase):
         with self._changed:
             if self._release is not None:
                 self._release.cancel()
-            self._release = threading.Timer(IDLE_S, self._release_if_idle)
+            self._release = threading.Timer(IDLE_S, _called, [weakref.WeakMethod(self._release_if_idle)])
             self._release.daemon = True
             self._release.start()
 
@@ -343,6 +344,12 @@ class DuckDBDatabase(GuardedDatabase):
                 return Schema(read_schema(cursor, order, notes), self.dialect)
         except duckdb.Error as error:
             raise OpenError(f"cannot read the tables of {self.path}: {_first_line(error)}") from error
+
+
+def _called(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Call a method of an object that is still there."""
+    if (call := method()) is not None:
+        call()
 
 
 def _connect(path: Path, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:

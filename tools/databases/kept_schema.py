@@ -32,7 +32,9 @@ class SchemaCache:
     def read(self, reader: str) -> Schema | None:
         """The schema as `reader`, the name of a database's class, read it; None where it is not there or damaged."""
         try:
-            dialect, tables, own_types = _STORED.validate_python(ormsgpack.unpackb(read_file(self._path(reader))), strict=False)
+            dialect, tables, own_types = _STORED.validate_python(
+                ormsgpack.unpackb(read_file(self._path(reader))), strict=False
+            )
         except (OSError, ValueError, ValidationError):
             return None
         return Schema(tuple(map(_table, tables)), dialect, frozenset(own_types))

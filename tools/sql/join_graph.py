@@ -223,7 +223,10 @@ def joinable(schema: Schema) -> Joinable:
     for table, own in columns.items():
         for name in own:
             holders[name].append(table)
-    keys = ((table.name.lower(), [each.name.lower() for each in table.columns if each.primary_key]) for table in schema.tables)
+    keys = (
+        (table.name.lower(), [each.name.lower() for each in table.columns if each.primary_key])
+        for table in schema.tables
+    )
     owned = frozenset((table, names[0]) for table, names in keys if len(names) == 1 and names[0] not in ("id", "name"))
     return Joinable(columns, _groups(schema), owned, holders)
 

@@ -141,10 +141,21 @@ def test_prometheus_reads_what_was_done(client: openai.OpenAI, url: str, decoder
     assert lines["sqlagent_requests_under_way"] == "0.0"
 
 
+GUIDED = ["guided_json", "guided_choice", "guided_regex", "guided_grammar", "grammar", "json_schema"]
+IGNORED = [
+    "min_tokens",
+    "ignore_eos",
+    "stop_token_ids",
+    "bad_words",
+    "allowed_token_ids",
+    "repeat_penalty",
+    "echo",
+    "best_of",
+]
+
+
 @pytest.mark.parametrize(
-    "field",
-    "guided_json guided_choice guided_regex guided_grammar grammar json_schema min_tokens ignore_eos stop_token_ids bad_words "
-    "allowed_token_ids repeat_penalty include_stop_str_in_output continue_final_message echo best_of nonsense".split(),
+    "field", [*GUIDED, *IGNORED, "include_stop_str_in_output", "continue_final_message", "nonsense"]
 )
 def test_a_field_that_is_not_served_is_refused(url: str, decoder: TextDecoder, field: str) -> None:
     """They were ignored with a 200, though they change the text."""
@@ -162,7 +173,13 @@ def test_a_field_that_changes_nothing_is_taken(url: str, decoder: TextDecoder) -
 @pytest.mark.parametrize("method", ["plain", "prompt_lookup"])
 def test_tokens_and_logprobs_end_with_the_stop_string(client: openai.OpenAI, decoder: TextDecoder, method: str) -> None:
     """A draft brought further tokens, as many as it happened to have; they were counted and had log-probabilities."""
-    asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 40, "logprobs": True, "extra_body": {"decoder": method}}
+    asked = {
+        "model": decoder.name,
+        "messages": ASKED,
+        "max_tokens": 40,
+        "logprobs": True,
+        "extra_body": {"decoder": method},
+    }
     whole = client.chat.completions.create(**asked)  # type: ignore[call-overload]
     tokens = [each.token for each in whole.choices[0].logprobs.content]
     stop = next(token for token in tokens[4:] if token.strip() and tokens.index(token) >= 4)

@@ -48,7 +48,9 @@ def file(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(path)) as connection:
         for number in range(120):
             connection.execute(f'CREATE TABLE "t ""{number}" (name TEXT, secret TEXT, n INTEGER)')
-            connection.execute(f'INSERT INTO "t ""{number}" VALUES (?, ?, 1), (NULL, NULL, 2)', (f"v{number}", "Xanadu"))
+            connection.execute(
+                f'INSERT INTO "t ""{number}" VALUES (?, ?, 1), (NULL, NULL, 2)', (f"v{number}", "Xanadu")
+            )
         connection.commit()
     return path
 
@@ -62,7 +64,9 @@ def test_values_of_many_tables_are_read_with_few_statements(file: Path, engine: 
         database.distinct = lambda wanted, limits: asked.append(wanted) or look_up(wanted, limits)  # type: ignore
         columns = [(table, table.columns[0]) for table in database.schema().tables]
         reader = DistinctValues(database, 10, 80, 5.0)
-        found = {place[0]: values for batch in reader.read(columns, perf_counter() + 60) for place, values in batch.items()}
+        found = {
+            place[0]: values for batch in reader.read(columns, perf_counter() + 60) for place, values in batch.items()
+        }
     assert found == {f't "{number}': [f"v{number}"] for number in range(120)} and len(asked) == 1
 
 
@@ -71,7 +75,9 @@ def test_values_of_many_tables_are_read_with_few_statements(file: Path, engine: 
 def test_values_of_hidden_columns_are_not_looked_up(file: Path, engine: str, isolated: bool) -> None:
     """The lookups pass the guard by, so they hold to what may be seen by themselves; the visible columns are still read."""
     table = 't "0'
-    with closing(restricted(open_database(file, engine=engine, isolated=isolated), (), (f"{table}.secret",))) as database:
+    with closing(
+        restricted(open_database(file, engine=engine, isolated=isolated), (), (f"{table}.secret",))
+    ) as database:
         seen = database.distinct(Distinct(((table, "name"),), 5))
         assert not isinstance(seen, QueryError) and seen.rows == ((0, "v0"),)
         hidden = database.distinct(Distinct(((table, "secret"),), 5))

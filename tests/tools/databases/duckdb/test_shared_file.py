@@ -40,7 +40,9 @@ def shop(file: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
 
 
 def _written(file: Path, statement: str, for_s: float = 0.0) -> subprocess.Popen[str]:
-    writer = subprocess.Popen([sys.executable, "-c", WRITES, str(file), statement, str(for_s)], stdout=subprocess.PIPE, text=True)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITES, str(file), statement, str(for_s)], stdout=subprocess.PIPE, text=True
+    )
     assert writer.stdout is not None and writer.stdout.readline() == "open\n"
     return writer
 
