@@ -110,8 +110,7 @@ def kept(
     folder. files: of `files_named` before it was opened. Raises what `restrict` raises.
     """
     from decoding.checkpoints.cache_folder import cache_root
-    from tools.databases.choices import keep_values
-    from tools.databases.kept_schema import SchemaCache
+    from tools.databases.choices import SchemaCache, keep_values
 
     folder = cache_root() / "values"
     seen = restrict(database)

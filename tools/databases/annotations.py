@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tools.databases.choices import keep_values_alike
-from tools.databases.database import Database
-from tools.databases.distinct_values import Distinct
+from tools.databases.database import Database, Distinct
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import ColumnRef, ForeignKey, Schema, Table
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar, Self
 
-from tools.databases.distinct_values import Distinct
-from tools.databases.kept_schema import SchemaCache
+from tools.databases.choices import SchemaCache
+from tools.databases.database import Distinct
 from tools.guard.guard import ApprovedQuery, judged
 from tools.processes import Reason, Watchdog
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import ormsgpack
 from pydantic import ValidationError
 
-from tools.databases.distinct_values import Distinct
+from tools.databases.database import Distinct
 from tools.databases.files.file_kinds import FileKind
 from tools.databases.files.load_files import Copied
 from tools.databases.files.sheets import DETECTED, Choices
@@ -36,8 +36,8 @@ from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 
 if TYPE_CHECKING:
+    from tools.databases.choices import SchemaCache
     from tools.databases.guarded_database import GuardedDatabase
-    from tools.databases.kept_schema import SchemaCache
 
 
 START_S = 120.0

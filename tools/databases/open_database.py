@@ -12,8 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Literal, overload
 
-from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind
-from tools.databases.distinct_values import Distinct
+from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind, Distinct
 from tools.databases.files.file_kinds import is_url
 from tools.databases.files.sheets import DETECTED, Choices, Sheet
 from tools.databases.guarded_database import GuardedDatabase

@@ -19,7 +19,7 @@ from pkgutil import resolve_name
 from queue import Empty, SimpleQueue
 from typing import Literal
 
-from tools.databases.distinct_values import Distinct
+from tools.databases.database import Distinct
 from tools.databases.duckdb_database import SPILL_PER_MEMORY
 from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.query_messages import packed

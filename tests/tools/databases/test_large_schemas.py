@@ -8,7 +8,7 @@ from time import perf_counter
 import pytest
 
 from tools.databases.choices import DistinctValues
-from tools.databases.distinct_values import Distinct
+from tools.databases.database import Distinct
 from tools.databases.open_database import open_database, restricted
 from tools.linking.link_schema import link
 from tools.result import QueryError

@@ -14,8 +14,7 @@ import sqlglot
 from sqlglot import exp
 
 from tests.tools import spider
-from tools.databases.database import Database
-from tools.databases.distinct_values import Distinct
+from tools.databases.database import Database, Distinct
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
 from tools.linking import value_index

@@ -11,10 +11,8 @@ import pytest
 from app.shared.databases import files_named
 from tools.databases import choices
 from tools.databases.annotations import Annotations, with_annotations
-from tools.databases.choices import identity_of, keep_values, with_choices
-from tools.databases.database import Database
-from tools.databases.distinct_values import Distinct
-from tools.databases.kept_schema import SchemaCache
+from tools.databases.choices import SchemaCache, identity_of, keep_values, with_choices
+from tools.databases.database import Database, Distinct
 from tools.databases.open_database import open_database, restricted
 from tools.databases.sqlite_database import SQLiteDatabase
 from tools.linking.match_values import match_values
