@@ -29,7 +29,7 @@ from tools.linking.match_values import ValueMatch
 from tools.linking.question_context import QuestionContext
 from tools.repair.rules import repair_query
 from tools.result import QueryError, Result
-from tools.schema import Schema
+from tools.schema import Schema, in_dialect
 from tools.sql.qualified import qualified
 from tools.sql.scope import parse_or_nothing
 
@@ -124,9 +124,9 @@ Tools = Runtime[AgentContext]
 def slots(state: State, toolbox: AgentContext) -> Slots:
     """The prompt's slots from the state."""
     dialect, examples = model_dialect(toolbox), toolbox.options.knowledge.similar(state["question"])
-    return prompt_slots(
+    shown = prompt_slots(
         asked(state),
-        replace(shown_schema(toolbox), dialect=dialect),
+        in_dialect(toolbox.database.schema(), dialect),
         dialect,
         toolbox.options,
         links=tuple(Link(**each) for each in state["links"]),
@@ -138,13 +138,9 @@ def slots(state: State, toolbox: AgentContext) -> Slots:
         examples=tuple((question, as_written(toolbox, sql)) for question, sql in examples),
         evidence=state["evidence"],
     )
-
-
-def shown_schema(toolbox: AgentContext) -> Schema:
-    """The schema, with the values of columns that have few, if prompts may show values and the profile's do."""
-    schema = toolbox.database.schema()
-    wanted = toolbox.options.values and toolbox.profile.shows_choices
-    return with_choices(schema, toolbox.database) if wanted else schema
+    if not (toolbox.options.values and toolbox.profile.shows_choices):
+        return shown
+    return replace(shown, schema=with_choices(shown.schema, toolbox.database))
 
 
 def values_of(state: State) -> tuple[ValueMatch, ...]:

@@ -254,6 +254,16 @@ class Tokenizer:
         """The token's string in the vocabulary's own spelling (`Ġselect`); empty for an id that no token has."""
         return self._core.id_to_token(number) or ""
 
+    def spelled(self, number: int) -> bytes:
+        """The bytes that a token adds to a text; one of a character's is no text by itself."""
+        token = self.token(number)
+        if number in self._special:
+            return token.encode()
+        if isinstance(self.detokenizer(), ByteLevel):
+            return _spelled(token)
+        byte = _BYTE_TOKEN.fullmatch(token)
+        return bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode()
+
     def id(self, token: str) -> int | None:
         """Id of a token given in the vocabulary's own spelling."""
         return self._core.token_to_id(token)

@@ -49,6 +49,13 @@ NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
 }
 
 
+_TRACKING = {"user", "metadata", "store", "service_tier", "safety_identifier", "request_id", "priority"}
+_CACHING = {"prompt_cache_key", "prompt_cache_retention", "cache_salt"}
+_OF_OTHER_MODELS = {"parallel_tool_calls", "function_call", "reasoning_effort", "verbosity"}
+HARMLESS = _TRACKING | _CACHING | _OF_OTHER_MODELS
+"""Fields of OpenAI's clients and of vLLM's that change nothing here, and are ignored."""
+
+
 class BadRequest(Exception):
     """What cannot be served, in one line; `status` is HTTP's."""
 
@@ -120,8 +127,14 @@ class StructuredOutputs(BaseModel):
         return self
 
 
+_FORM = ", and prescribe a form with response_format or structured_outputs"
+_INSTEAD = dict.fromkeys(
+    ("guided_json", "guided_choice", "guided_regex", "guided_grammar", "grammar", "json_schema"), _FORM
+)
+
+
 class ChatRequest(BaseModel):
-    """Fields that are neither here nor in `NEUTRAL` do not change the text (user, metadata, store), and are ignored."""
+    """A field that is neither here nor in `NEUTRAL` is ignored if it is `HARMLESS`, and refused otherwise."""
 
     model: str
     messages: list[Message] = Field(min_length=1)
@@ -148,6 +161,10 @@ class ChatRequest(BaseModel):
             value = given.get(name) if isinstance(given, dict) else None
             if value is not None and not any(type(value) is type(each) and value == each for each in neutral):
                 raise ValueError(f"{name}: {instead}")
+        known = {*cls.model_fields, *NEUTRAL, *HARMLESS}
+        for name, value in given.items() if isinstance(given, dict) else ():
+            if name not in known and value is not None:
+                raise ValueError(f"{str(name)[:60]!r} is no field that is served: leave it out{_INSTEAD.get(name, '')}")
         return given
 
     @model_validator(mode="after")
@@ -289,11 +306,11 @@ def _finish(done: "Completion") -> str:
 
 
 def _log_prob(score: "TokenScore") -> dict[str, Any]:
-    return _token(score.text, score.log_prob) | {"top_logprobs": [_token(*each) for each in score.alternatives]}
+    return _token(score) | {"top_logprobs": list(map(_token, score.alternatives))}
 
 
-def _token(text: str, log_prob: float) -> dict[str, Any]:
-    return {"token": text, "logprob": round(log_prob, 6), "bytes": list(text.encode())}
+def _token(score: "TokenScore") -> dict[str, Any]:
+    return {"token": score.text, "logprob": round(score.log_prob, 6), "bytes": list(score.spelled)}
 
 
 def usage(done: Sequence["Completion"]) -> dict[str, Any]:

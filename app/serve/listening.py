@@ -22,7 +22,11 @@ Host = Annotated[
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
 ApiKey = Annotated[
     str | None,
-    typer.Option("--api-key", envvar="SQLAGENT_API_KEY", help="Callers must send it: Authorization: Bearer KEY."),
+    typer.Option(
+        "--api-key",
+        envvar="SQLAGENT_API_KEY",
+        help="Callers must send it: Authorization: Bearer KEY. Better set SQLAGENT_API_KEY: options can be read in ps.",
+    ),
 ]
 AllowHost = Annotated[
     list[str] | None,

@@ -154,9 +154,17 @@ def app_of(decoder: "TextDecoder", settings: "SamplingParams", queue: int, more:
 
     counts = ServiceMetrics(lambda: len(decoder.queue))
 
+    entry = {"id": decoder.name, "object": "model", "created": 0, "owned_by": "sqlagent"}
+
     async def models(request: "Request") -> "Response":
-        entry = {"id": decoder.name, "object": "model", "created": 0, "owned_by": "sqlagent"}
         return JSONResponse({"object": "list", "data": [entry]})
+
+    async def model(request: "Request") -> "Response":
+        name = request.path_params["name"]
+        if name == decoder.name:
+            return JSONResponse(entry)
+        message = f"there is no model {name!r} here, only {decoder.name!r}"
+        return JSONResponse(openai_error(message, "invalid_request_error"), 404)
 
     async def metrics(request: "Request") -> "Response":
         page, kind = counts.exposition()
@@ -181,6 +189,7 @@ def app_of(decoder: "TextDecoder", settings: "SamplingParams", queue: int, more:
 
     routes = [
         Route("/v1/models", models),
+        Route("/v1/models/{name:path}", model),
         Route(CHAT, chat, methods=["POST"]),
         Route("/metrics", metrics),
         *more,

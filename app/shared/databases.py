@@ -20,6 +20,7 @@ from app.shared import output
 if TYPE_CHECKING:
     from agent.observe.audit import AuditLog, Trail
     from tools.databases.database import Database
+    from tools.databases.isolated_database import IsolatedDatabase
 
 
 OFF = "off"
@@ -69,7 +70,7 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
-def open_named(db: str | Sequence[str] | None, engine: str = "auto") -> "Database":
+def open_named(db: str | Sequence[str] | None, engine: str = "auto") -> "IsolatedDatabase":
     """The database at what `--db` names: files, folders, patterns such as `sales/*.csv`, several of these, also separated by
     commas, or one URL; the bundled example if None.
 
@@ -102,13 +103,21 @@ def files_named(db: str | Sequence[str] | None) -> str:
     return identity_of([Path(source).expanduser() for source in given] if given else [_example()])
 
 
-def values_kept(database: "Database", files: str) -> "Database":
-    """The database; values of its columns are kept in the cache folder. files: of `files_named` before it was opened."""
+def kept(
+    database: "IsolatedDatabase", files: str, restrict: "Callable[[Database], Database]" = lambda whole: whole
+) -> "Database":
+    """What `restrict` leaves of the database; its schema, if that is all, and values of its columns are kept in the cache
+    folder. files: of `files_named` before it was opened. Raises what `restrict` raises.
+    """
     from decoding.checkpoints.cache_folder import cache_root
-    from tools.databases.choices import keep_values
+    from tools.databases.choices import SchemaCache, keep_values
 
-    keep_values(database, cache_root() / "values", files)
-    return database
+    folder = cache_root() / "values"
+    seen = restrict(database)
+    if files and seen is database:
+        database.keep_schema(SchemaCache(folder, files))
+    keep_values(seen, folder, files)
+    return seen
 
 
 def _sources(given: str) -> list[str]:

@@ -41,12 +41,12 @@ class DatabaseOptions:
         from app.shared.process import check_address_space
 
         check_address_space(with_model=False)
-        from app.shared.databases import files_named, open_named, values_kept
+        from app.shared.databases import files_named, kept, open_named
         from tools.databases.open_database import restricted
 
         files = files_named(self.db)
-        database = open_named(self.db, self.engine)
-        return values_kept(restricted(database, options.names(self.tables), options.names(self.hide)), files)
+        tables, hide = options.names(self.tables), options.names(self.hide)
+        return kept(open_named(self.db, self.engine), files, lambda whole: restricted(whole, tables, hide))
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,17 +221,23 @@ class _GrowingText:
     def push(self, r: Round, stop_ids: frozenset[int]) -> str:
         """Take a round in; returns the text that may be shown now."""
         self._rounds.append(r)
-        new = [token for token in r.text_tokens if token not in stop_ids]
-        self._tokens += new
-        self._text += self._stream.push(new)
-        if r.finish:
-            self._text += self._stream.flush()
-        found = [at for stop in self._stops if (at := self._text.find(stop)) >= 0]
-        if found:
-            self._text, self.stopped = self._text[: min(found)], True
+        for token in r.text_tokens:
+            if token not in stop_ids and not self.stopped:
+                self._tokens.append(token)
+                self._take(self._stream.push([token]))
+        if r.finish and not self.stopped:
+            self._take(self._stream.flush())
         ready = len(self._text) if self.stopped or r.finish else len(self._text) - self._held_out()
         shown, self._shown = self._text[self._shown : ready], max(ready, self._shown)
         return shown
+
+    def _take(self, text: str) -> None:
+        """More text. A stop string ends it, and the tokens with it: a draft may have brought further ones."""
+        looked_at = max(0, len(self._text) - max(map(len, self._stops), default=0))
+        self._text += text
+        found = [at for stop in self._stops if (at := self._text.find(stop, looked_at)) >= 0]
+        if found:
+            self._text, self.stopped = self._text[: min(found)], True
 
     def _held_out(self) -> int:
         """Length of the text's longest suffix with which a stop string begins."""
@@ -247,11 +253,13 @@ class _GrowingText:
 
 @dataclass(frozen=True, slots=True)
 class TokenScore:
-    """A token as text, its natural log-probability at temperature 1 and without a constraint, and the likeliest ones there."""
+    """A token as text and as bytes, which may be a part of a character; its natural log-probability at temperature 1 and
+    without a constraint; and the likeliest ones there."""
 
     text: str
+    spelled: bytes
     log_prob: float
-    alternatives: tuple[tuple[str, float], ...] = ()
+    alternatives: "tuple[TokenScore, ...]" = ()
 
 
 def token_scores(decoder: TextDecoder, prompt: str, tokens: Sequence[int], alternatives: int = 0) -> list[TokenScore]:
@@ -262,9 +270,13 @@ def token_scores(decoder: TextDecoder, prompt: str, tokens: Sequence[int], alter
     found = []
     for row, token in zip(_log_probabilities(logits.astype(np.float64)), tokens, strict=True):
         best = np.argsort(-row, kind="stable")[:alternatives]
-        likeliest = tuple((_text(decoder, int(each)), float(row[each])) for each in best)
-        found.append(TokenScore(_text(decoder, token), float(row[token]), likeliest))
+        likeliest = tuple(_score(decoder, int(each), row) for each in best)
+        found.append(replace(_score(decoder, token, row), alternatives=likeliest))
     return found
+
+
+def _score(decoder: TextDecoder, token: int, row: Floats) -> TokenScore:
+    return TokenScore(_text(decoder, token), decoder.tokenizer.spelled(token), float(row[token]))
 
 
 def other_beginnings(

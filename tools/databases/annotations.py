@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tools.databases.choices import keep_values_alike
-from tools.databases.database import Database
+from tools.databases.database import Database, Distinct
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import ColumnRef, ForeignKey, Schema, Table
 
@@ -53,6 +53,10 @@ class AnnotatedDatabase:
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         """See `Database.explain`."""
         return self._database.explain(sql, limits)
+
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """See `Database.distinct`."""
+        return self._database.distinct(wanted, limits)
 
     def prepare(self) -> None:
         """Get ready for the first query."""

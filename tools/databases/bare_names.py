@@ -5,7 +5,7 @@ called so, and a name of one word, `sales__users`, where one is. Statements may 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tools.databases.database import Database
+from tools.databases.database import Database, Distinct
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
 from tools.schema import Schema, Table
 from tools.sql.qualified import qualified
@@ -44,6 +44,12 @@ class BareNamedDatabase:
         statement = qualified(sql, self.schema())
         problem = self.whole.explain(statement.text, limits)
         return problem and replace(problem, position=statement.origin(problem.position))
+
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """See `Database.distinct`."""
+        full = {each.name: _full(each) for each in self.schema().tables}
+        columns = tuple((full.get(table, table), column) for table, column in wanted.columns)
+        return self.whole.distinct(replace(wanted, columns=columns), limits)
 
     def prepare(self) -> None:
         """Get ready for the first query."""

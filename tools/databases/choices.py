@@ -10,6 +10,11 @@ A file of values belongs to files of data by their paths, inodes, sizes and time
 included, and to the tables and columns that may be seen: what is hidden is in no file of those from whom it is hidden.
 Only this user can read it. The newest stay, 64 MB of them; databases on servers have none.
 
+The schema of files that was read before, on disk: the same files in a later process need not be looked through again.
+
+It lies among the kept values and is bound by the same rules. It belongs to files of data as they
+were, to the engine that read them, and to the code that reads schemas.
+
 The values of columns that have only a few: flags, codes, states. Read once per open database, in bounded time.
 
 Half a second per column and three seconds in all at most; columns whose turn does not come have no choices.
@@ -21,7 +26,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,11 +36,10 @@ from weakref import WeakKeyDictionary
 
 import ormsgpack
 from pydantic import TypeAdapter, ValidationError
-from sqlglot import exp
 
-from tools.databases.database import Database
+from tools.databases.database import Database, Distinct
 from tools.result import Limits, QueryError
-from tools.schema import Column, ColumnRef, Schema, Table
+from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table, derived
 from tools.sql.scope import type_kind
 
 BATCH = 32
@@ -86,7 +91,7 @@ def samples(rows: Iterable[Sequence[Any]], width: int) -> list[tuple[str, ...]]:
 MOST_BYTES = 64 << 20
 LARGEST_BYTES = 16 << 20
 _LOGS = ("-wal", "-journal", ".wal")
-_SUFFIX = ".values"
+SUFFIX = ".values"
 
 Values = Mapping[ColumnRef, tuple[Sequence[str], bool]]
 """The distinct values of columns, and whether these are all."""
@@ -105,8 +110,7 @@ class ValueCache:
         """What is known of this kind; nothing where the file is not there or damaged."""
         path = self._path(kind, seen)
         try:
-            stored = _STORED.validate_python(ormsgpack.unpackb(path.read_bytes()), strict=False)
-            os.utime(path)  # used last
+            stored = _STORED.validate_python(ormsgpack.unpackb(read_file(path)), strict=False)
         except (OSError, ValueError, ValidationError):
             return {}
         return {(table, column): (values, complete) for table, column, values, complete in stored}
@@ -117,13 +121,17 @@ class ValueCache:
         with suppress(OSError, ormsgpack.MsgpackEncodeError):
             data = ormsgpack.packb(stored)
             if len(data) <= LARGEST_BYTES:
-                _write(self._path(kind, seen), data)
-                _prune(self.folder)
+                write_file(self._path(kind, seen), data)
 
     def _path(self, kind: str, seen: Schema) -> Path:
-        columns = [(table.name, column.name, column.type) for table in seen.tables for column in table.columns]
-        key = hashlib.sha256(repr((self.files, kind, columns)).encode()).hexdigest()[:32]
-        return self.folder / f"{key}{_SUFFIX}"
+        key = hashlib.sha256(repr((self.files, kind, _digest(seen))).encode()).hexdigest()[:32]
+        return self.folder / f"{key}{SUFFIX}"
+
+
+@derived
+def _digest(seen: Schema) -> str:
+    columns = [(table.name, column.name, column.type) for table in seen.tables for column in table.columns]
+    return hashlib.sha256(repr(columns).encode()).hexdigest()
 
 
 _KEPT: WeakKeyDictionary[Database, ValueCache] = WeakKeyDictionary()
@@ -155,22 +163,76 @@ def keep_values_alike(database: Database, other: Database) -> None:
 
 
 def read_or_kept(
-    database: Database,
-    kind: str,
-    columns: Sequence[ColumnRef],
-    read: Callable[[ColumnRef], tuple[Sequence[str], bool] | None],
+    database: Database, kind: str, columns: Sequence[ColumnRef], read: Callable[[Sequence[ColumnRef]], Values]
 ) -> Values:
-    """The values of columns, from the disk or by `read`, which returns None where a column was not read to its end."""
+    """The values of columns, from the disk or by `read`, which leaves out columns that it did not read to their end."""
     kept, seen = _KEPT.get(database), database.schema()
     known = dict(kept.read(kind, seen)) if kept else {}
-    before, found = len(known), {}
-    for column in columns:
-        values = known.get(column) or read(column)
-        if values is not None:
-            known[column] = found[column] = values
+    before, missing = len(known), [column for column in columns if column not in known]
+    known |= read(missing) if missing else {}
     if kept and len(known) > before:
         kept.write(kind, seen, known)
-    return found
+    return {column: known[column] for column in columns if column in known}
+
+
+SMALL_TABLE = 20_000
+"""Rows. Columns of smaller tables are read together: a statement costs more than it reads there."""
+COLUMNS_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctValues:
+    """Reads the distinct values of columns, some columns with one statement.
+
+    most: how many values of a column. longest: values that are longer are left out. column_s: time for one statement.
+    """
+
+    database: Database
+    most: int
+    longest: int
+    column_s: float
+
+    def read(self, columns: Sequence[tuple[Table, Column]], until: float) -> Iterator[dict[ColumnRef, list[Any]]]:
+        """The values, without NULL, of a few columns at a time, in no order; one more than `most` where there are more.
+
+        Columns that could not be read, or not before `until` (by `time.perf_counter`), are left out.
+        """
+        for batch in self._batches(columns):
+            found = self._read(batch, until)
+            if found is None and len(batch) > 1:  # one of them cannot be read
+                singly = (self._read([each], until) for each in batch)
+                found = {place: values for one in singly if one for place, values in one.items()}
+            yield found or {}
+
+    def _batches(self, columns: Sequence[tuple[Table, Column]]) -> Iterator[list[tuple[Table, Column]]]:
+        """Columns of small tables that have one type; others alone."""
+        waiting: dict[str, list[tuple[Table, Column]]] = defaultdict(list)
+        rows: dict[str, int] = Counter()
+        for table, column in columns:
+            count = table.row_count if table.row_count is not None else SMALL_TABLE
+            if count >= SMALL_TABLE:
+                yield [(table, column)]
+                continue
+            if rows[column.type] + count > SMALL_TABLE or len(waiting[column.type]) == COLUMNS_AT_ONCE:
+                yield waiting.pop(column.type)
+                rows[column.type] = 0
+            waiting[column.type].append((table, column))
+            rows[column.type] += count
+        yield from filter(None, waiting.values())
+
+    def _read(self, batch: Sequence[tuple[Table, Column]], until: float) -> dict[ColumnRef, list[Any]] | None:
+        left_s = until - time.perf_counter()
+        if left_s <= 0:
+            return {}
+        places = [(table.name, column.name) for table, column in batch]
+        limits = Limits(deadline_s=min(self.column_s, left_s), max_rows=(self.most + 1) * len(batch))
+        result = self.database.distinct(Distinct(tuple(places), self.most + 1, self.longest), limits)
+        if isinstance(result, QueryError):
+            return {} if result.kind in ("timeout", "interrupted", "connection") else None
+        found: dict[ColumnRef, list[Any]] = {place: [] for place in places}
+        for number, value in result.rows:
+            found[places[number]].append(value)
+        return found
 
 
 def _stamp(file: Path) -> tuple[int, int, int, int]:
@@ -178,7 +240,15 @@ def _stamp(file: Path) -> tuple[int, int, int, int]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def _write(path: Path, data: bytes) -> None:
+def read_file(path: Path) -> bytes:
+    """What is kept there, which counts as used now. Raises OSError."""
+    data = path.read_bytes()
+    os.utime(path)
+    return data
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Keep it for this user alone, and let go of what was not used for longest. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     number, name = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")  # 0600
     try:
@@ -188,15 +258,84 @@ def _write(path: Path, data: bytes) -> None:
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
+    _prune(path.parent)
 
 
 def _prune(folder: Path) -> None:
-    files = sorted(((file.stat().st_mtime_ns, file) for file in folder.glob(f"*{_SUFFIX}")), reverse=True)
+    files = sorted(((file.stat().st_mtime_ns, file) for file in folder.glob(f"*{SUFFIX}")), reverse=True)
     total = 0
     for _, file in files:
         total += file.stat().st_size
         if total > MOST_BYTES:
             file.unlink(missing_ok=True)
+
+
+_Column = tuple[str, str, bool, bool, str, list[str], list[str]]
+_Key = tuple[list[str], str, list[str]]
+_Table = tuple[str, list[_Column], list[_Key], str, int | None, list[str], list[str]]
+_STORED_SCHEMA = TypeAdapter(tuple[str, list[_Table], list[str]])
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaCache:
+    """Where the schema of one database is kept. files: see `tools.databases.choices.identity_of`."""
+
+    folder: Path
+    files: str
+
+    def read(self, reader: str) -> Schema | None:
+        """The schema as `reader`, the name of a database's class, read it; None where it is not there or damaged."""
+        try:
+            dialect, tables, own_types = _STORED_SCHEMA.validate_python(
+                ormsgpack.unpackb(read_file(self._path(reader))), strict=False
+            )
+        except (OSError, ValueError, ValidationError):
+            return None
+        return Schema(tuple(map(_table, tables)), dialect, frozenset(own_types))
+
+    def write(self, reader: str, schema: Schema) -> None:
+        """Keep it. Where that is not possible it is read again next time."""
+        stored = (schema.dialect, list(map(_stored, schema.tables)), sorted(schema.own_types))
+        with suppress(OSError, ormsgpack.MsgpackEncodeError):
+            data = ormsgpack.packb(stored)
+            if len(data) <= LARGEST_BYTES:
+                write_file(self._path(reader), data)
+
+    def _path(self, reader: str) -> Path:
+        code = identity_of(sorted(Path(__file__).parent.glob("**/*.py")))
+        key = hashlib.sha256(repr((self.files, reader, code)).encode()).hexdigest()[:32]
+        return self.folder / f"{key}{SUFFIX}"
+
+
+def _stored(table: Table) -> _Table:
+    columns = [
+        (each.name, each.type, each.primary_key, each.nullable, each.comment, list(each.samples), sorted(each.made_of))
+        for each in table.columns
+    ]
+    keys = [(list(key.columns), key.ref_table, list(key.ref_columns)) for key in table.foreign_keys]
+    return table.name, columns, keys, table.comment, table.row_count, sorted(table.made_of), list(table.parents)
+
+
+def _table(stored: _Table) -> Table:
+    name, columns, keys, comment, row_count, made_of, parents = stored
+    return Table(
+        name,
+        tuple(map(_column, columns)),
+        tuple(ForeignKey(tuple(own), table, tuple(theirs)) for own, table, theirs in keys),
+        comment,
+        row_count,
+        _words(made_of),
+        tuple(parents),
+    )
+
+
+def _column(stored: _Column) -> Column:
+    name, type_, primary_key, nullable, comment, samples, made_of = stored
+    return Column(name, type_, primary_key, nullable, comment, tuple(samples), _words(made_of))
+
+
+def _words(stored: Sequence[str]) -> frozenset[str]:
+    return frozenset(stored)
 
 
 MOST_CHOICES = 6
@@ -205,48 +344,47 @@ LARGEST_CODE = 9  # larger whole numbers count or measure something
 COLUMN_DEADLINE_S = 0.5
 DEADLINE_S = 3.0
 
-_CHOICES: WeakKeyDictionary[Database, dict[ColumnRef, tuple[str, ...]]] = WeakKeyDictionary()
+_CHOICES: WeakKeyDictionary[Database, dict[str, dict[str, tuple[str, ...]]]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
 def with_choices(schema: Schema, database: Database) -> Schema:
-    """The schema, or a part of it, with the choices of its columns."""
+    """The schema, or a part of it, with the choices of its columns, which are read for the tables of this part alone."""
     with _LOCK:
-        if database not in _CHOICES:
-            _CHOICES[database] = _read(database)
-        return chosen(schema, _CHOICES[database])
+        known = _CHOICES.setdefault(database, {})
+        new = [table for table in schema.tables if table.name not in known]
+        found = _read(database, new) if new else {}
+        for table in new:
+            known[table.name] = {name: values for (owner, name), values in found.items() if owner == table.name}
+        return replace(schema, tables=tuple(_chosen(table, known[table.name]) for table in schema.tables))
 
 
-def chosen(schema: Schema, choices: dict[ColumnRef, tuple[str, ...]]) -> Schema:
-    """The schema with these choices."""
-    return replace(
-        schema,
-        tables=tuple(
-            replace(t, columns=tuple(replace(c, choices=choices.get((t.name, c.name), ())) for c in t.columns))
-            for t in schema.tables
-        ),
-    )
+def _chosen(table: Table, choices: Mapping[str, tuple[str, ...]]) -> Table:
+    return replace(table, columns=tuple(replace(c, choices=choices.get(c.name, ())) for c in table.columns))
 
 
-def _read(database: Database) -> dict[ColumnRef, tuple[str, ...]]:
-    until = time.perf_counter() + DEADLINE_S
-    candidates = {(table.name, column.name): (table, column) for table, column in _candidates(database.schema())}
+def _read(database: Database, tables: Sequence[Table]) -> dict[ColumnRef, tuple[str, ...]]:
+    """The choices of these tables, of which the database's schema says more: all of their keys."""
+    until, schema = time.perf_counter() + DEADLINE_S, database.schema()
+    whole = [schema.table(table.name) or table for table in tables]
+    candidates = {(table.name, column.name): (table, column) for table, column in _candidates(whole)}
+    reader = DistinctValues(database, MOST_CHOICES, 0, COLUMN_DEADLINE_S)
 
-    def read(place: ColumnRef) -> tuple[tuple[str, ...], bool] | None:
-        left_s = until - time.perf_counter()
-        found = _values(database, *candidates[place], min(left_s, COLUMN_DEADLINE_S)) if left_s > 0 else None
-        return None if found is None else (found, True)
+    def read(places: Sequence[ColumnRef]) -> Values:
+        wanted = [candidates[place] for place in places]
+        read = {place: values for batch in reader.read(wanted, until) for place, values in batch.items()}
+        return {place: (_few(*candidates[place], values), True) for place, values in read.items()}
 
     found = read_or_kept(database, "choices", list(candidates), read)
     return {place: tuple(values) for place, (values, _) in found.items() if values}
 
 
-def _candidates(schema: Schema) -> list[tuple[Table, Column]]:
+def _candidates(tables: Sequence[Table]) -> list[tuple[Table, Column]]:
     """Columns that may have few values, as far as their samples tell, and that are no keys."""
-    keys = {(table.name, name) for table in schema.tables for key in table.foreign_keys for name in key.columns}
+    keys = {(table.name, name) for table in tables for key in table.foreign_keys for name in key.columns}
     return [
         (table, column)
-        for table in schema.tables
+        for table in tables
         for column in table.columns
         if not column.primary_key and (table.name, column.name) not in keys and _may_have_few(column)
     ]
@@ -263,21 +401,11 @@ def _is_code(text: str) -> bool:
     return text.isdecimal() and int(text) <= LARGEST_CODE
 
 
-def _values(database: Database, table: Table, column: Column, deadline_s: float) -> tuple[str, ...] | None:
-    """All values in order; none if there are too many, too long ones, or if hardly any occurs twice.
-
-    None where they could not be read.
-    """
-    name = exp.column(column.name, quoted=True)
-    home, _, own = table.name.rpartition(".")
-    query = exp.select(name).distinct().from_(exp.table_(own, db=home or None, quoted=True))
-    query = query.where(name.copy().is_(exp.null()).not_()).limit(MOST_CHOICES + 1)
-    result = database.execute(query.sql(database.dialect), Limits(deadline_s=deadline_s, max_rows=MOST_CHOICES + 1))
-    if isinstance(result, QueryError):
-        return None
-    if len(result.rows) > MOST_CHOICES:
+def _few(table: Table, column: Column, values: Sequence[Any]) -> tuple[str, ...]:
+    """All values in order; none if there are too many, too long ones, or if hardly any occurs twice."""
+    if len(values) > MOST_CHOICES:
         return ()
-    texts = sorted(_text(value) for (value,) in result.rows if value != "")
+    texts = sorted(_text(value) for value in values if value != "")
     few = table.row_count is None or 2 * len(texts) <= table.row_count
     fits = all(len(text.strip()) > 0 and len(text) <= LONGEST_CHOICE for text in texts)
     coded = type_kind(column.type) in ("text", "boolean") or all(map(_is_code, texts))

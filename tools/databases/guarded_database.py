@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar, Self
 
+from tools.databases.choices import SchemaCache
+from tools.databases.database import Distinct
 from tools.databases.settled_ties import SETTLED, Settled, settle_ties
 from tools.guard.guard import ApprovedQuery, judged
 from tools.processes import Reason, Watchdog
@@ -37,13 +39,18 @@ class GuardedDatabase(ABC):
         self._watchdogs: set[Watchdog] = set()
         self._schema: Schema | None = None
         self._schema_lock = threading.Lock()
+        self._cache: SchemaCache | None = None
 
     def schema(self) -> Schema:
         """The schema, read on the first call. Raises OpenError when it cannot be read."""
         with self._schema_lock:
             if self._schema is None:
-                self._schema = self._read_schema()
+                self._schema = self._kept_schema()
             return self._schema
+
+    def keep_schema(self, cache: SchemaCache) -> None:
+        """From now on take the schema from there, or put it there; to be called before it is read."""
+        self._cache = cache
 
     def know(self, schema: Schema) -> None:
         """Take over a schema that was read before."""
@@ -73,6 +80,15 @@ class GuardedDatabase(ABC):
             return verdict if isinstance(verdict, QueryError) else None
         outcome = self._run_judged(sql, limits, self._explain_prefix)
         return outcome if isinstance(outcome, QueryError) else None
+
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Look up values past the engine's own locks alone, by a statement that is made here; see `Database.distinct`."""
+        try:
+            return self._look_up(wanted.sql(self.schema()), limits)
+        except LookupError as error:
+            return QueryError("refused", str(error))
+        except OpenError as error:
+            return QueryError("connection", str(error))
 
     def prepare(self) -> None:
         """Read the schema, if that has not been done."""
@@ -105,6 +121,20 @@ class GuardedDatabase(ABC):
     @abstractmethod
     def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
         """Run `prefix + sql` past the engine's own locks alone."""
+
+    def _kept_schema(self) -> Schema:
+        """The schema from the cache; what was not there is there then. Raises OpenError."""
+        reader = type(self).__qualname__
+        schema = self._cache.read(reader) if self._cache else None
+        if schema is None:
+            schema = self._read_schema()
+            if self._cache:
+                self._cache.write(reader, schema)
+        return schema
+
+    def _look_up(self, sql: str, limits: Limits) -> Result | QueryError:
+        """Run a statement that this program made."""
+        return self._run(sql, limits)
 
     def _run_judged(self, sql: str, limits: Limits, prefix: str) -> Result | QueryError:
         """Run what was judged of `sql`; places in errors are those of `sql`."""

@@ -24,17 +24,19 @@ from typing import TYPE_CHECKING, Any
 import ormsgpack
 from pydantic import ValidationError
 
+from tools.databases.database import Distinct
 from tools.databases.files.file_kinds import FileKind
 from tools.databases.files.load_files import Copied
 from tools.databases.files.sheets import DETECTED, Choices
 from tools.databases.loading_process import COPIED, Loading
 from tools.databases.query_messages import unpacked
-from tools.databases.query_process import STOP, Opening, Request, Verb
+from tools.databases.query_process import STOP, Opening, Request
 from tools.processes import ChildProcess, Watchdog, new_folder, remove_folder
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 
 if TYPE_CHECKING:
+    from tools.databases.choices import SchemaCache
     from tools.databases.guarded_database import GuardedDatabase
 
 
@@ -269,6 +271,10 @@ class IsolatedDatabase:
         """See `Database.schema`."""
         return self._database.schema()
 
+    def keep_schema(self, cache: "SchemaCache") -> None:
+        """See `GuardedDatabase.keep_schema`."""
+        self._database.keep_schema(cache)
+
     def prepare(self) -> None:
         """Let a process for queries start while this one does something else."""
         with self._changed:
@@ -280,13 +286,18 @@ class IsolatedDatabase:
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""
-        outcome = self._ask("execute", sql, limits)
+        outcome = self._ask(Request("execute", sql, limits))
         return outcome or QueryError("other", "the process for queries gave no answer")
 
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         """Guard and bind without running; see `Database.explain`."""
-        outcome = self._ask("explain", sql, limits)
+        outcome = self._ask(Request("explain", sql, limits))
         return outcome if isinstance(outcome, QueryError) else None
+
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Look up values; see `Database.distinct`."""
+        outcome = self._ask(Request("distinct", wanted, limits))
+        return outcome or QueryError("other", "the process for queries gave no answer")
 
     def interrupt(self) -> None:
         """Stop every query that runs now."""
@@ -311,10 +322,10 @@ class IsolatedDatabase:
         with self._changed:
             return [worker.pid for worker in (*self._busy, *self._idle) if worker.pid is not None]
 
-    def _ask(self, verb: Verb, sql: str, limits: Limits) -> Result | QueryError | None:
+    def _ask(self, request: Request) -> Result | QueryError | None:
         try:
             with self._worker() as worker:
-                return worker.ask(Request(verb, sql, limits))
+                return worker.ask(request)
         except OpenError as error:
             return QueryError("connection", str(error))
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Literal, overload
 
 from tools.databases.bare_names import BareNamedDatabase
-from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind
+from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind, Distinct
 from tools.databases.files.file_kinds import is_url
 from tools.databases.files.sheets import DETECTED, Choices, Sheet
 from tools.databases.guarded_database import GuardedDatabase
@@ -60,6 +61,14 @@ class RestrictedDatabase:
             return self._told(statement, sql)
         problem = self._database.explain(statement.text, limits)
         return self._told(_placed(problem, statement), sql) if problem else None
+
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Look up values of columns that may be seen; see `Database.distinct`."""
+        try:
+            wanted.sql(self._seen)
+        except LookupError as error:
+            return QueryError("refused", str(error))
+        return self._database.distinct(wanted, limits)
 
     def prepare(self) -> None:
         """Get ready for the first query."""
@@ -115,6 +124,18 @@ def _column_and_table_names(schema: Schema) -> set[str]:
 
 def _words(text: str) -> set[str]:
     return {text.casefold(), *(word.casefold() for word in re.findall(r"\w+", text))}
+
+
+@overload
+def open_database(
+    source: str | Path | Sequence[str | Path], *, engine: str = "auto", isolated: Literal[True]
+) -> IsolatedDatabase: ...
+
+
+@overload
+def open_database(
+    source: str | Path | Sequence[str | Path], *, engine: str = "auto", isolated: bool = False
+) -> Database: ...
 
 
 def open_database(

@@ -19,13 +19,14 @@ from pkgutil import resolve_name
 from queue import Empty, SimpleQueue
 from typing import Literal
 
+from tools.databases.database import Distinct
 from tools.databases.duckdb_database import SPILL_PER_MEMORY
 from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.query_messages import packed
 from tools.result import Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 
-Verb = Literal["execute", "explain"]
+Verb = Literal["execute", "explain", "distinct"]
 STOP = "stop"
 ROOM_MB = 512
 ROOM_PER_CORE_MB = 64
@@ -55,7 +56,7 @@ class Request:
     """What is wanted of the database; see the methods of `tools.databases.database.Database`."""
 
     verb: Verb
-    sql: str
+    wanted: str | Distinct  # SQL, or values
     limits: Limits
 
 
@@ -73,8 +74,10 @@ class _Server:
         try:
             self._database = self._database or self._reopened()
             self._bounds.hold(request.limits)
+            if isinstance(request.wanted, Distinct):
+                return self._database.distinct(request.wanted, request.limits)
             do = self._database.execute if request.verb == "execute" else self._database.explain
-            return do(request.sql, request.limits)
+            return do(request.wanted, request.limits)
         except OpenError as error:
             return QueryError("connection", str(error))
         except MemoryError:

@@ -4,7 +4,7 @@ Views and generated columns are somebody's SQL, which runs when they are sampled
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from time import monotonic
@@ -48,7 +48,8 @@ def read_schema(connection: sqlite3.Connection) -> tuple[Table, ...]:
             except sqlite3.OperationalError as error:
                 if is_interrupt(error):
                     raise
-    return tuple(_resolved(table, tables) for table in tables)
+    by_name = {table.name.lower(): table for table in tables}
+    return tuple(_resolved(table, by_name) for table in tables)
 
 
 def quoted(name: str) -> str:
@@ -130,12 +131,11 @@ def _foreign_keys(connection: sqlite3.Connection, name: str) -> tuple[ForeignKey
     )
 
 
-def _resolved(table: Table, tables: list[Table]) -> Table:
+def _resolved(table: Table, by_name: Mapping[str, Table]) -> Table:
     """Foreign keys in the spelling of the tables they refer to; REFERENCES without columns means the primary key.
 
     A key to a table or a column that does not exist is dropped: nothing could be joined by it.
     """
-    by_name = {other.name.lower(): other for other in tables}
     keys = []
     for key in table.foreign_keys:
         target = by_name.get(key.ref_table.lower())

@@ -118,6 +118,12 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _WORDY = re.compile(r"[\w$'\"`]")
 _TIGHT = set("(),;.[]")
 _STRICT = ("postgres", "duckdb")
+_OPERATOR_SIGNS = frozenset("+-*/<>=~!@#%^&|`?")
+_OPERATORS = {
+    "postgres": frozenset({"<<", ">>", "<<=", ">>=", "!~", "!~*", "!~~", "!~~*"}),
+    "duckdb": frozenset({"<<", ">>", "!~~", "!~~*"}),
+}
+"""Operators of the system's own that sqlglot reads as two words."""
 """Dialects that head a column without looking at the text, so that signs may be parted from each other."""
 
 
@@ -160,6 +166,8 @@ def respelt(sql: str, dialect: str) -> Respelt | QueryError:
         if spelling is None:
             return _unsure(sql, token.start)
         gap = _gap(sql[end : token.start] if pieces else "", pieces[-1] if pieces else "", spelling, dialect)
+        if gap == " " and token.start == end and _is_one_operator(sql, token, dialect):
+            gap = ""
         length += len(gap)
         places.append((length, token.start))
         pieces += (gap, spelling) if gap else (spelling,)
@@ -281,6 +289,17 @@ def _quoted_name(name: str, dialect: str) -> str:
     if dialect == "postgres":
         name = "".join(letter.lower() if letter.isascii() else letter for letter in name)
     return f"`{name}`" if dialect in ("sqlite", "mysql") else exp.to_identifier(name, quoted=True).sql(dialect)
+
+
+def _is_one_operator(sql: str, token: Token, dialect: str) -> bool:
+    """Whether the word before and this one were written as one operator of the engine, which sqlglot cuts in two: put apart
+    they mean something else. The run of signs around them has to be just this operator, for engines take the longest."""
+    first, last = token.start, token.end + 1
+    while first > 0 and sql[first - 1] in _OPERATOR_SIGNS:
+        first -= 1
+    while last < len(sql) and sql[last] in _OPERATOR_SIGNS:
+        last += 1
+    return sql[first:last] in _OPERATORS.get(dialect, ())
 
 
 def _gap(given: str, before: str, after: str, dialect: str) -> str:

@@ -39,7 +39,7 @@ from tools.guard.canonicalize import Respelt, dropped_name, respelt, with_aliase
 from tools.guard.names import unresolved
 from tools.guard.size_limits import growth
 from tools.result import QueryError
-from tools.schema import Schema
+from tools.schema import Schema, derived
 from tools.sql.scope import parse_quietly
 
 MAX_CHARACTERS = 100_000
@@ -118,14 +118,18 @@ def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> ApprovedQ
     objection = _judge(statements, spelling.text, dialect, schema)
     if objection is not None:
         return replace(objection, position=spelling.origin(objection.position))
-    tables = {table.name.rpartition(".")[2].casefold() for table in schema.tables} if schema else set[str]()
-    if (dropped := dropped_name(spelling, statements[0], tables)) is not None:
+    if (dropped := dropped_name(spelling, statements[0], _bare_names(schema) if schema else frozenset())) is not None:
         return _not_understood(dropped, spelling)
     marked = with_aliases_marked(spelling, statements[0])
     again = statements if marked is spelling else _parsed(marked, dialect)
     if again != statements:
         return refused("an alias without AS can be read in two ways; write AS before it")
     return ApprovedQuery(marked, again[0])
+
+
+@derived
+def _bare_names(schema: Schema) -> frozenset[str]:
+    return frozenset(table.name.rpartition(".")[2].casefold() for table in schema.tables)
 
 
 def _parsed(spelling: Respelt, dialect: str) -> list[exp.Expr]:

@@ -6,10 +6,11 @@ contains, weighted by how rare they are among the schema's names.
 """
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from heapq import nlargest
 from itertools import pairwise
 
 from tools.linking.match_values import ValueMatch
@@ -24,7 +25,7 @@ from tools.linking.word_forms import (
     stem,
     word_set,
 )
-from tools.schema import Column, Schema, Table
+from tools.schema import Column, Schema, Table, derived
 from tools.sql.join_graph import Edge, connect, edges
 
 MEANT = 0.8  # the question has a synonym
@@ -34,6 +35,8 @@ COMMENT_WEIGHT = 0.35
 SHORTEST_BEGINNING = 4
 NEIGHBOUR = 0.15
 KEY = 0.4
+LINKED_TABLES = 250
+"""More are not linked: no prompt shows so many, and a state that holds the links of all is written at every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +49,25 @@ class Link:
 
 
 def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tuple[Link, ...]:
-    """A link for each table and for each column with any evidence, best first; ties keep the schema's order."""
-    rarity = _rarity(schema)
-    said = _Said.of(question, rarity, implied=True)
+    """A link for each of the best tables, and for each column of theirs with any evidence, best first; ties keep the schema's
+    order."""
+    said = _readers(schema)(question, True)
     columns: dict[str, list[Link]] = {}
     scores: dict[str, float] = {}
+    cells: dict[str, list[ValueMatch]] = defaultdict(list)
+    for match in values:
+        cells[match.table].append(match)
     for table in schema.tables:
-        columns[table.name] = _column_links(table, said, rarity, values)
-        scores[table.name] = _table_score(table, said, rarity, columns[table.name], values)
+        columns[table.name] = _column_links(table, said, cells.get(table.name, ()))
+        scores[table.name] = _table_score(table, said, columns[table.name], cells.get(table.name, ()))
     graph = edges(schema)
     tables = _spread(graph, scores)
     evidence = {(entry.table, entry.column): entry.score for own in columns.values() for entry in own}
     links = [Link(name, None, score) for name, score in tables.items()]
     links += [Link(*place, score) for place, score in _with_keys(graph, tables, evidence).items()]
-    return tuple(
-        sorted((replace(entry, score=round(entry.score, 4)) for entry in links), key=lambda entry: -entry.score)
-    )
+    best = set(nlargest(LINKED_TABLES, tables, key=lambda name: tables[name]))
+    telling = (replace(entry, score=round(entry.score, 4)) for entry in links if entry.table in best)
+    return tuple(sorted(telling, key=lambda entry: -entry.score))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +90,29 @@ def mentions(schema: Schema, question: str) -> Mentions:
     >>> named.tables, named.columns
     (('singer',), (('singer', 'birth_year'),))
     """
-    rarity = _rarity(schema)
-    said = _Said.of(question, rarity)
+    return _mentions(schema)(question)
+
+
+@derived
+def _mentions(schema: Schema) -> Callable[[str], Mentions]:
+    return lru_cache(maxsize=16)(partial(_mentioned, schema))
+
+
+@derived
+def _readers(schema: Schema) -> "Callable[[str, bool], _Said]":
+    """Makes what is computed of a question, once for each."""
+    return lru_cache(maxsize=16)(lambda question, implied: _Said.of(question, _rarity(schema), implied))
+
+
+def _mentioned(schema: Schema, question: str) -> Mentions:
+    said = _readers(schema)(question, False)
     places = [(table.name, column.name) for table in schema.tables for column in table.columns]
     return Mentions(
-        tables=tuple(table.name for table in schema.tables if _name_score(table.name, said, rarity) >= MEANT),
-        columns=tuple(place for place in places if _name_score(place[1], said, rarity) >= MEANT),
-        table_words=_stems(table.name for table in schema.tables),
-        column_words=_stems(column for _, column in places),
+        tables=tuple(table.name for table in schema.tables if said.score(table.name) >= MEANT),
+        columns=tuple(place for place in places if said.score(place[1]) >= MEANT),
+        table_words=frozenset[str]().union(*(name_stems(table.name) for table in schema.tables)),
+        column_words=frozenset[str]().union(*map(name_stems, dict.fromkeys(column for _, column in places))),
     )
-
-
-def _stems(names: Iterable[str]) -> frozenset[str]:
-    return frozenset[str]().union(*map(name_stems, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +143,46 @@ class _Words:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """The question's words, and synonyms of them."""
+    """The question's words, and synonyms of them; what they say of a word or a name is computed once.
+
+    `rarity`: the weights of the words of the schema's names.
+    """
 
     said: _Words
     meant: _Words
+    rarity: Mapping[str, float]
+    _closeness: dict[str, float] = field(default_factory=dict)
+    _scores: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, question: str, known: Collection[str], implied: bool = False) -> "_Said":
+    def of(cls, question: str, rarity: Mapping[str, float], implied: bool = False) -> "_Said":
         """`implied`: also by what the question ranks."""
         words = [word.key for word in split(question)]
         every = [stem(word) for word in words]
         ranked = [(stem(word),) for word in implied_words(words)] if implied else []
-        return cls(_Words.of(every), _Words.of(*other_words(every, known), *ranked))
+        return cls(_Words.of(every), _Words.of(*other_words(every, rarity), *ranked), rarity)
+
+    def score(self, name: str) -> float:
+        """The share of the name's words that the question contains, weighted by how rare they are."""
+        if name not in self._scores:
+            self._scores[name] = self._score(name)
+        return self._scores[name]
+
+    def _score(self, name: str) -> float:
+        words = [stem(word) for word in name_words(name)]
+        whole = self.whole("".join(words)) if len(words) > 1 else 0.0
+        if whole:
+            return whole
+        total = sum(self.rarity.get(word, 1.0) for word in words)
+        heard = sum(self.rarity.get(word, 1.0) * self.closeness(word) for word in words)
+        return heard / total if total else 0.0
 
     def closeness(self, word: str) -> float:
         """How surely the question contains this word of a name, from 0 to 1."""
-        exact = max(self.said.closeness(word), MEANT * self.meant.closeness(word))
-        return exact or max((_resemblance(word, said) for said in self.said.words), default=0.0)
+        if word not in self._closeness:
+            exact = max(self.said.closeness(word), MEANT * self.meant.closeness(word))
+            self._closeness[word] = exact or max((_resemblance(word, said) for said in self.said.words), default=0.0)
+        return self._closeness[word]
 
     def whole(self, name: str) -> float:
         return max(self.said.whole(name), MEANT * self.meant.whole(name))
@@ -170,42 +209,32 @@ def _is_subsequence(short: str, long: str) -> bool:
     return all(letter in letters for letter in short)
 
 
+@derived
 def _rarity(schema: Schema) -> dict[str, float]:
     """Weight of each word of the schema's names; `id` and `name`, which are everywhere, weigh little."""
     names = [table.name for table in schema.tables] + [c.name for table in schema.tables for c in table.columns]
-    counts = Counter(word for name in names for word in {stem(word) for word in name_words(name)})
+    counts = Counter(word for name in names for word in name_stems(name))
     return {word: 1 / (1 + math.log(count)) for word, count in counts.items()}
 
 
-def _name_score(name: str, said: _Said, rarity: dict[str, float]) -> float:
-    words = [stem(word) for word in name_words(name)]
-    whole = said.whole("".join(words)) if len(words) > 1 else 0.0
-    if whole:
-        return whole
-    total = sum(rarity.get(word, 1.0) for word in words)
-    heard = sum(rarity.get(word, 1.0) * said.closeness(word) for word in words)
-    return heard / total if total else 0.0
-
-
 def _comment_score(comment: str, said: _Said) -> float:
-    words = {stem(word) for word in keys(comment)} - STOP_WORDS
+    words = {stem(word) for word in keys(comment)} - STOP_WORDS if comment else set()
     return len(words & said.said.words) / math.sqrt(len(words)) if words else 0.0
 
 
-def _column_links(table: Table, said: _Said, rarity: dict[str, float], values: Sequence[ValueMatch]) -> list[Link]:
-    scores = ((column.name, _column_score(table, column, said, rarity, values)) for column in table.columns)
+def _column_links(table: Table, said: _Said, values: Sequence[ValueMatch]) -> list[Link]:
+    scores = ((column.name, _column_score(table, column, said, values)) for column in table.columns)
     return [Link(table.name, name, score) for name, score in scores if score > 0]
 
 
-def _column_score(
-    table: Table, column: Column, said: _Said, rarity: dict[str, float], values: Sequence[ValueMatch]
-) -> float:
-    name = column.name
-    of_table = _name_score(table.name, said, rarity)
-    short = of_table * _name_score(_without_initial(name, table.name), said, rarity)
-    score = max(_name_score(name, said, rarity), short)
+def _column_score(table: Table, column: Column, said: _Said, values: Sequence[ValueMatch]) -> float:
+    name, of_table = column.name, said.score(table.name)
+    if not (of_table or values or column.comment):
+        return said.score(name)
+    short = of_table * said.score(_without_initial(name, table.name)) if of_table else 0.0
+    score = max(said.score(name), short)
     score += COMMENT_WEIGHT * min(1.0, _comment_score(column.comment, said))
-    matched = [match.score for match in values if (match.table, match.column) == (table.name, name)]
+    matched = [match.score for match in values if match.column == name]
     # A column of a table that the question names is likelier than one of the same name in another table.
     return score + max(matched, default=0.0) + (0.3 * of_table if score or matched else 0.0)
 
@@ -216,14 +245,12 @@ def _without_initial(name: str, table: str) -> str:
     return name[1:] if begins_alike and len(name) >= SHORTEST_BEGINNING else ""
 
 
-def _table_score(
-    table: Table, said: _Said, rarity: dict[str, float], columns: Sequence[Link], values: Sequence[ValueMatch]
-) -> float:
+def _table_score(table: Table, said: _Said, columns: Sequence[Link], values: Sequence[ValueMatch]) -> float:
     """The table's own name counts most, then its two best columns, then values found in it."""
     own = sorted((entry.score for entry in columns), reverse=True)[:2]
-    score = 1.2 * _name_score(table.name, said, rarity) + sum(own) * 0.4
+    score = 1.2 * said.score(table.name) + sum(own) * 0.4
     score += COMMENT_WEIGHT * min(1.0, _comment_score(table.comment, said))
-    return score + 0.6 * max((match.score for match in values if match.table == table.name), default=0.0)
+    return score + 0.6 * max((match.score for match in values), default=0.0)
 
 
 def _spread(graph: Sequence[Edge], scores: dict[str, float]) -> dict[str, float]:

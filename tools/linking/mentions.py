@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tools.linking.match_values import ValueMatch
 from tools.linking.question_context import QuestionContext
 from tools.linking.word_forms import Word, name_stems, name_words, split, stem, word_set
-from tools.schema import ColumnRef, Schema
+from tools.schema import ColumnRef, Schema, derived
 from tools.sql.join_graph import Edge, edges
 from tools.sql.scope import is_number, type_kind
 
@@ -261,10 +261,14 @@ def drop_unmeant(
     >>> [match.phrase for match in drop_unmeant(found, Schema((level,), "sqlite"), question)]
     ['Product']
     """
-    names = [name for table in schema.tables for name in (table.name, *(column.name for column in table.columns))]
-    known = frozenset[str]().union(*map(name_stems, names))
-    kept = tuple(match for match in values if _is_meant(match, known, context.question))
+    kept = tuple(match for match in values if _is_meant(match, _known_words(schema), context.question))
     return kept if len(kept) < len(values) else None
+
+
+@derived
+def _known_words(schema: Schema) -> frozenset[str]:
+    names = {name for table in schema.tables for name in (table.name, *(column.name for column in table.columns))}
+    return frozenset[str]().union(*map(name_stems, names))
 
 
 def _is_meant(match: ValueMatch, known: frozenset[str], question: str) -> bool:

@@ -25,7 +25,7 @@ from tools.linking.match_values import ValueMatch
 from tools.linking.value_index import relation
 from tools.linking.word_forms import STOP_WORDS, name_words, split, stem
 from tools.result import Limits, QueryError
-from tools.schema import Column, ColumnRef, Schema, Table
+from tools.schema import Column, ColumnRef, Schema, Table, derived
 from tools.sql.join_graph import Joinable, joinable
 from tools.sql.scope import parse_quietly
 
@@ -200,13 +200,20 @@ def _unclear_name(
 def _named_columns(schema: Schema, said: Sequence[str]) -> dict[str, list[Meaning]]:
     """The columns whose whole name the question contains, by that name."""
     named: dict[str, list[Meaning]] = defaultdict(list)
+    for words, places in _columns_by_words(schema).items():
+        if _within(words, said):
+            phrase = " ".join(words)
+            named[phrase] += [Meaning(phrase, *place) for place in places]
+    return named
+
+
+@derived
+def _columns_by_words(schema: Schema) -> dict[tuple[str, ...], list[ColumnRef]]:
+    found: dict[tuple[str, ...], list[ColumnRef]] = defaultdict(list)
     for table in schema.tables:
         for column in table.columns:
-            words = _stems(column.name)
-            if _within(words, said):
-                phrase = " ".join(words)
-                named[phrase].append(Meaning(phrase, table.name, column.name))
-    return named
+            found[tuple(_stems(column.name))].append((table.name, column.name))
+    return found
 
 
 def _meaning(match: ValueMatch) -> Meaning:
@@ -219,6 +226,8 @@ def _stems(name: str) -> list[str]:
 
 def _within(words: Sequence[str], said: Sequence[str]) -> bool:
     """Whether the question contains these words in a row."""
+    if not {*words} <= {*said}:
+        return False
     return any(list(said[i : i + len(words)]) == list(words) for i in range(len(said) - len(words) + 1))
 
 

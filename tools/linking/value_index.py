@@ -1,21 +1,22 @@
 """The distinct short text values of a database, indexed by their words, in memory; built once per open database, from values
 that are kept on disk where they may be (`tools.databases.choices`).
 
-Work and memory are bounded: 20,000 values per column and 300,000 in all, 80 characters per value, 3 seconds per column and 20
+Work and memory are bounded: 20,000 values per column and 300,000 in all, 80 characters per value, 3 seconds per column and 6
 in all. A column that does not fit is noted as incomplete; such columns are queried for exact values for each question.
 """
 
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from sqlglot import exp
 
-from tools.databases.choices import read_or_kept
+from tools.databases.choices import DistinctValues, Values, read_or_kept
 from tools.databases.database import Database
 from tools.linking.word_forms import STOP_WORDS, fold, keys, name_words, stem
 from tools.result import Limits, QueryError
@@ -26,7 +27,7 @@ VALUES_PER_COLUMN = 20_000
 VALUES_IN_ALL = 300_000
 LONGEST_VALUE = 80
 COLUMN_DEADLINE_S = 3.0
-BUILD_DEADLINE_S = 20.0
+BUILD_DEADLINE_S = 6.0
 LOOKUP_DEADLINE_S = 0.5
 SAME_WORD = 0.8
 SHORTEST_TYPO = 5
@@ -85,8 +86,8 @@ def _build(database: Database) -> ValueIndex:
     index, schema = ValueIndex(), database.schema()
     index.schema_words = {stem(word) for name in _names(schema) for word in name_words(name)}
     room = VALUES_IN_ALL
-    columns = [(table.name, column.name) for table, column in text_columns(schema)]
-    read = read_or_kept(database, "index", columns, _reader(database, started + BUILD_DEADLINE_S))
+    columns = {(table.name, column.name): (table, column) for table, column in text_columns(schema)}
+    read = read_or_kept(database, "index", list(columns), _reader(database, columns, started + BUILD_DEADLINE_S))
     for table, column in columns:
         values, complete = read.get((table, column), ((), False))
         for value in values[:room]:
@@ -113,31 +114,24 @@ def text_columns(schema: Schema) -> list[tuple[Table, Column]]:
     ]
 
 
-def _reader(database: Database, until: float) -> Callable[[ColumnRef], tuple[list[str], bool] | None]:
+def _reader(
+    database: Database, columns: Mapping[ColumnRef, tuple[Table, Column]], until: float
+) -> Callable[[Sequence[ColumnRef]], Values]:
     """Reads columns until then, and as long as there is room for values."""
-    room = VALUES_IN_ALL
+    reader = DistinctValues(database, VALUES_PER_COLUMN, LONGEST_VALUE, COLUMN_DEADLINE_S)
 
-    def read(place: ColumnRef) -> tuple[list[str], bool] | None:
-        nonlocal room
-        left_s = until - time.perf_counter()
-        found = _distinct(database, *place, left_s) if left_s > 0 and room > 0 else None
-        room -= len(found[0]) if found else 0
+    def read(places: Sequence[ColumnRef]) -> Values:
+        room, found = VALUES_IN_ALL, dict[ColumnRef, tuple[list[str], bool]]()
+        for batch in reader.read([columns[place] for place in places], until):
+            for place, values in batch.items():
+                texts = sorted(value for value in values[:VALUES_PER_COLUMN] if isinstance(value, str))
+                found[place] = texts, len(values) <= VALUES_PER_COLUMN
+                room -= len(texts)
+            if room <= 0:
+                break
         return found
 
     return read
-
-
-def _distinct(database: Database, table: str, column: str, left_s: float) -> tuple[list[str], bool] | None:
-    """Distinct values in order, and whether these are all; None where they could not be read."""
-    name = exp.column(column, quoted=True)
-    short = exp.LTE(this=exp.Length(this=name.copy()), expression=exp.Literal.number(LONGEST_VALUE))
-    query = exp.select(name).distinct().from_(relation(table)).where(short).order_by(name.copy())
-    query = query.limit(VALUES_PER_COLUMN + 1)
-    limits = Limits(deadline_s=min(COLUMN_DEADLINE_S, left_s), max_rows=VALUES_PER_COLUMN)
-    result = database.execute(query.sql(database.dialect), limits)
-    if isinstance(result, QueryError):
-        return None
-    return [value for (value,) in result.rows if isinstance(value, str)], not result.truncated
 
 
 def relation(table: str) -> exp.Table:
@@ -146,14 +140,21 @@ def relation(table: str) -> exp.Table:
     return exp.table_(name, db=schema or None, quoted=True)
 
 
-def _add(index: ValueIndex, table: str, column: str, value: str) -> None:
+@lru_cache(maxsize=8192)  # many tables have the same values
+def _words_of(value: str) -> tuple[tuple[str, ...], str, frozenset[str]]:
+    """The comparable words of a value, their key, and their stems."""
     words = keys(value)
+    stems = [stem(word) for word in words]
+    return words, "".join(stems), frozenset(stems)
+
+
+def _add(index: ValueIndex, table: str, column: str, value: str) -> None:
+    words, key, stems = _words_of(value)
     if not words:
         return
     cell = Cell(table, column, value, words)
-    stems = [stem(word) for word in words]
-    index.by_key["".join(stems)].append(cell)
-    for word in set(stems):
+    index.by_key[key].append(cell)
+    for word in stems:
         holders = index.by_word[word]
         if len(holders) < COMMONEST_WORD:
             holders.append(cell)

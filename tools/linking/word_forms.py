@@ -154,6 +154,7 @@ def stem(word: str) -> str:
     return _IRREGULAR.get(word, word)
 
 
+@lru_cache(maxsize=65_536)
 def name_stems(name: str) -> frozenset[str]:
     """The stems of the words of a table's or column's name."""
     return frozenset(map(stem, name_words(name)))

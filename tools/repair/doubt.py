@@ -12,7 +12,7 @@ from sqlglot import exp
 from tools.linking.link_schema import Link, mentions
 from tools.linking.match_values import ValueMatch
 from tools.linking.word_forms import NUMBER_WORDS, keys, name_stems, stem
-from tools.schema import Column, ColumnRef, Schema
+from tools.schema import Column, ColumnRef, Schema, derived
 from tools.sql.join_graph import Joinable, edges, joinable
 from tools.sql.scope import column_ref, first_select, is_number, table_name, type_kind
 
@@ -20,6 +20,13 @@ COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.
 _AGGREGATES = (exp.Sum, exp.Avg)
 _SHORTEST_WORD = 3  # letters: shorter literals are codes, which stand for words
 _EVERYDAY = ("0", "1")
+
+
+@derived
+def _keys(schema: Schema) -> frozenset[ColumnRef]:
+    own = {(t.name.lower(), c.name.lower()) for t in schema.tables for c in t.columns if c.primary_key}
+    refers = {(t.name.lower(), name.lower()) for t in schema.tables for key in t.foreign_keys for name in key.columns}
+    return frozenset(own | refers)
 
 
 @dataclass(frozen=True)
@@ -40,11 +47,7 @@ class Evidence:
     @cached_property
     def keys(self) -> frozenset[ColumnRef]:
         """Every primary and foreign key, in lower case."""
-        own = {(t.name.lower(), c.name.lower()) for t in self.schema.tables for c in t.columns if c.primary_key}
-        refers = {
-            (t.name.lower(), name.lower()) for t in self.schema.tables for key in t.foreign_keys for name in key.columns
-        }
-        return frozenset(own | refers)
+        return _keys(self.schema)
 
     @cached_property
     def stems(self) -> frozenset[str]:
@@ -118,13 +121,18 @@ def selected_and_fixed(evidence: Evidence) -> Iterator[str]:
                 yield item.unalias().name
 
 
+@derived
+def _joined(schema: Schema) -> frozenset[frozenset[ColumnRef]]:
+    return frozenset(
+        frozenset({(edge.table.lower(), here.lower()), (edge.ref_table.lower(), there.lower())})
+        for edge in edges(schema)
+        for here, there in zip(edge.columns, edge.ref_columns, strict=True)
+    )
+
+
 def join_off_keys(evidence: Evidence) -> Iterator[str]:
     """A join of two tables by columns that no foreign key connects, where the schema has foreign keys."""
-    known = {
-        frozenset({(edge.table.lower(), here.lower()), (edge.ref_table.lower(), there.lower())})
-        for edge in edges(evidence.schema)
-        for here, there in zip(edge.columns, edge.ref_columns, strict=True)
-    }
+    known = _joined(evidence.schema)
     for join in evidence.tree.find_all(exp.Join) if known else ():
         condition = join.args.get("on")
         for equal in condition.find_all(exp.EQ) if condition is not None else ():

@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 from tools.linking.question_context import QuestionContext
 from tools.repair.lost_columns import COLUMN_RULES, defects, near_miss, qualify, same_words
 from tools.result import QueryError
-from tools.schema import Schema
+from tools.schema import Schema, derived
 from tools.sql.casts import cast_arguments, cast_comparisons, looked_at_casts
 from tools.sql.from_sqlite import quoted_strings
 from tools.sql.grouping import loose_group_by
@@ -204,6 +204,7 @@ def spell_names(tree: exp.Query, schema: Schema, context: QuestionContext) -> ex
     return tree if found else None
 
 
+@derived
 def _spellings(schema: Schema) -> dict[str, list[str]]:
     """The names of tables and columns by their small letters."""
     spellings: dict[str, list[str]] = {}

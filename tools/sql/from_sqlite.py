@@ -31,7 +31,8 @@ def from_sqlite(sql: str, schema: Schema, *, exactly: bool = True) -> str:
     """The query in the schema's dialect; its column types, primary keys and spellings are what the rules know.
 
     exactly: also where SQLite's answer is the less useful one. Otherwise integers are divided to fractions, NULLs are sorted
-    last, names in quotes are the columns that they nearly name, and groups by a month or a year come in order. Raises ValueError if the text is not one SQLite query, or cannot be written.
+    last, names in quotes are the columns that they nearly name, and groups by a month or a year come in order. Raises
+    ValueError if the text is not one SQLite query, or cannot be written.
 
     Three rules act on this query:
 

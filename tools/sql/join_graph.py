@@ -12,12 +12,12 @@ like a key's. Two tables of which nothing is known are not constrained. Names ar
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 from sqlglot import exp
 
-from tools.schema import Column, ColumnRef, Schema, Table
+from tools.schema import Column, ColumnRef, Schema, Table, derived
 from tools.sql.scope import is_number, type_kind
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -53,9 +53,23 @@ def _is_qualified(name: str) -> bool:
     return "." in name and all(_PLAIN_NAME.fullmatch(piece) for piece in name.split("."))
 
 
-def edges(schema: Schema) -> tuple[Edge, ...]:
+class JoinGraph(tuple[Edge, ...]):
+    """Edges, and those of each table."""
+
+    @cached_property
+    def touching(self) -> dict[str, list[Edge]]:
+        """The edges at each table."""
+        found: dict[str, list[Edge]] = defaultdict(list)
+        for edge in self:
+            for table in {edge.table, edge.ref_table}:
+                found[table].append(edge)
+        return found
+
+
+@derived
+def edges(schema: Schema) -> JoinGraph:
     """Every foreign key whose tables exist; if the database declares none at all, keys guessed from column names."""
-    return tuple(dict.fromkeys(_declared(schema))) or tuple(dict.fromkeys(_guessed(schema)))
+    return JoinGraph(dict.fromkeys(_declared(schema))) or JoinGraph(dict.fromkeys(_guessed(schema)))
 
 
 def _declared(schema: Schema) -> Iterator[Edge]:
@@ -98,15 +112,14 @@ def _named_by(column: str, by_name: dict[str, Table]) -> Table | None:
     return next((by_name[name] for name in names if name in by_name), None)
 
 
-def shortest_paths(graph: Sequence[Edge], start: Iterable[str], goal: str) -> list[tuple[Edge, ...]]:
+def shortest_paths(graph: JoinGraph, start: Iterable[str], goal: str) -> list[tuple[Edge, ...]]:
     """The shortest paths from any of the `start` tables to `goal`: none, the only one, or two of several."""
-    touching = _by_table(graph)
     level: dict[str, list[tuple[Edge, ...]]] = {table: [()] for table in start}
     reached = set(level)
     while level and goal not in level:
         following: dict[str, list[tuple[Edge, ...]]] = defaultdict(list)
         for table, paths in level.items():
-            for edge in touching[table]:
+            for edge in graph.touching.get(table, ()):
                 there = edge.other(table)
                 if there not in reached:
                     following[there] = (following[there] + [(*path, edge) for path in paths])[:2]
@@ -115,15 +128,7 @@ def shortest_paths(graph: Sequence[Edge], start: Iterable[str], goal: str) -> li
     return level.get(goal, [])
 
 
-def _by_table(graph: Sequence[Edge]) -> dict[str, list[Edge]]:
-    touching: dict[str, list[Edge]] = defaultdict(list)
-    for edge in graph:
-        for table in {edge.table, edge.ref_table}:
-            touching[table].append(edge)
-    return touching
-
-
-def connect(graph: Sequence[Edge], tables: Sequence[str]) -> tuple[Edge, ...] | None:
+def connect(graph: JoinGraph, tables: Sequence[str]) -> tuple[Edge, ...] | None:
     """Edges of a small tree that contains all the tables, each joined to the tree by a shortest path; None if there is no such
     tree."""
     waiting = list(dict.fromkeys(tables))
@@ -147,58 +152,86 @@ _IDENTIFIER = re.compile(r"(^|_|[a-z])id$")
 
 @dataclass(frozen=True, eq=False)
 class Joinable:
-    """`pairs[a, b]` are the (column of a, column of b) that may be equated; `pairs[b, a]` has them the other way round."""
+    """Which columns joins may equate, looked up table by table: ten thousand tables with a common key have 100 million pairs.
 
-    pairs: Mapping[tuple[str, str], frozenset[tuple[str, str]]]
+    `columns`: of each table, by name. `groups`: the columns that hold the same key, by each of them. `owned`: the columns that
+    are their table's own key, and not merely called `id`. `holders`: the tables that have a column of that name.
+    """
+
+    columns: Mapping[str, Mapping[str, Column]]
+    groups: Mapping[ColumnRef, frozenset[ColumnRef]]
+    owned: frozenset[ColumnRef]
+    holders: Mapping[str, Sequence[str]]
+    _found: dict[tuple[str, str], frozenset[tuple[str, str]]] = field(default_factory=dict, repr=False)
+    _neighbours: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
 
     def between(self, one: str, other: str) -> frozenset[tuple[str, str]]:
-        """The columns that may be equated; empty if nothing is known."""
-        return self.pairs.get((one, other), frozenset())
+        """The (column of one, column of other) that may be equated; empty if nothing is known."""
+        if (one, other) not in self._found:
+            self._found[one, other] = frozenset(self._pairs(one, other))
+        return self._found[one, other]
 
     def alike(self, place: ColumnRef) -> frozenset[str]:
         """Names of the columns, in any table, that hold the same values as this column, its own included."""
         table, column = place
-        others = (self.pairs[table, other] for other in self.neighbours.get(table, ()))
-        return frozenset({column, *(there for pairs in others for here, there in pairs if here == column)})
+        return frozenset({column, *(name for other, name in self.groups.get(place, ()) if other != table)})
 
     def adjoins(self, here: frozenset[str], table: str) -> bool:
         """Whether FROM may continue from the tables `here` to this one: they join directly, or nothing connects them."""
         return any(self.between(one, table) for one in here) or not self._connected.get(table, frozenset()) & here
 
+    def neighbours(self, table: str) -> frozenset[str]:
+        """The tables that this table joins with."""
+        if table not in self._neighbours:
+            near = {other for name in self.columns[table] for other, _ in self.groups.get((table, name), ())}
+            for name in self.columns[table]:
+                near |= {other for other in self.holders[name] if other not in near and self._share(table, other, name)}
+            self._neighbours[table] = frozenset(near - {table})
+        return self._neighbours[table]
+
     @cached_property
     def _connected(self) -> Mapping[str, frozenset[str]]:
         """For each table, all that it is connected with by joins, itself included."""
         found: dict[str, frozenset[str]] = {}
-        for start in self.neighbours:
+        for start in self.columns:
             if start not in found:
                 group, edge = {start}, {start}
                 while edge:
-                    edge = {other for one in edge for other in self.neighbours[one]} - group
+                    edge = {other for one in edge for other in self.neighbours(one)} - group
                     group |= edge
                 found |= dict.fromkeys(group, frozenset(group))
         return found
 
-    @cached_property
-    def neighbours(self) -> dict[str, frozenset[str]]:
-        """The tables that each table joins with."""
-        return {one: frozenset(b for a, b in self.pairs if a == one and b != one) for one, _ in self.pairs}
+    def _pairs(self, one: str, other: str) -> Iterator[tuple[str, str]]:
+        there = self.columns.get(other, {})
+        for name in self.columns.get(one, {}):
+            yield from ((name, each) for table, each in self.groups.get((one, name), ()) if table == other)
+            if name in there and (one == other or self._share(one, other, name)):
+                yield name, name
+
+    def _share(self, one: str, other: str, name: str) -> bool:
+        """Whether both tables have this column, and it is a key by its name or in one of them."""
+        is_key = _KEY.search(name) is not None or not self.owned.isdisjoint(((one, name), (other, name)))
+        return is_key and _comparable(self.columns[one][name], self.columns[other][name])
 
 
+@derived
 def joinable(schema: Schema) -> Joinable:
     """The columns that joins of this schema may equate."""
-    pairs: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
-    for group in _groups(schema):
-        for here, column in group:
-            for there, other in group:
-                pairs[here, there].add((column, other))
-    for one, other, name in _namesakes(schema):
-        pairs[one, other].add((name, name))
-    for table in schema.tables:
-        own = table.name.lower()
-        pairs[own, own] |= {(column.name.lower(), column.name.lower()) for column in table.columns}
-    return Joinable({key: frozenset(found) for key, found in pairs.items() if found})
+    columns = {table.name.lower(): {each.name.lower(): each for each in table.columns} for table in schema.tables}
+    holders: dict[str, list[str]] = defaultdict(list)
+    for table, own in columns.items():
+        for name in own:
+            holders[name].append(table)
+    keys = (
+        (table.name.lower(), [each.name.lower() for each in table.columns if each.primary_key])
+        for table in schema.tables
+    )
+    owned = frozenset((table, names[0]) for table, names in keys if len(names) == 1 and names[0] not in ("id", "name"))
+    return Joinable(columns, _groups(schema), owned, holders)
 
 
+@derived
 def identifiers(schema: Schema) -> frozenset[ColumnRef]:
     """Keys whose values mean nothing: a table's only primary key, or a foreign key, whose name or target's name ends with id.
 
@@ -222,54 +255,52 @@ def _declared_pairs(schema: Schema) -> Iterator[tuple[ColumnRef, ColumnRef]]:
             yield (edge.table.lower(), here.lower()), (edge.ref_table.lower(), there.lower())
 
 
-def _groups(schema: Schema) -> Iterator[frozenset[ColumnRef]]:
+def _groups(schema: Schema) -> dict[ColumnRef, frozenset[ColumnRef]]:
     """Columns that hold the same key, because one refers to another or both to a third."""
-    group_of: dict[ColumnRef, set[ColumnRef]] = {}
+    touching: dict[ColumnRef, set[ColumnRef]] = defaultdict(set)
     for one, other in _references(schema):
-        merged = group_of.get(one, {one}) | group_of.get(other, {other})
-        group_of.update(dict.fromkeys(merged, merged))
-    yield from {frozenset(group) for group in group_of.values()}
+        touching[one].add(other)
+        touching[other].add(one)
+    group_of: dict[ColumnRef, frozenset[ColumnRef]] = {}
+    for start in touching:
+        if start not in group_of:
+            group, edge = {start}, {start}
+            while edge:
+                edge = {other for one in edge for other in touching[one]} - group
+                group |= edge
+            group_of |= dict.fromkeys(group, frozenset(group))
+    return group_of
 
 
 def _references(schema: Schema) -> Iterator[tuple[ColumnRef, ColumnRef]]:
     yield from _declared_pairs(schema)
+    keyed = _single_keys(schema)
     for table in schema.tables:
         for column in table.columns:
-            for owner in schema.tables:
-                key = _key_named(column, table, owner)
-                if key is not None:
+            for owner, key in _named_after(column, keyed):
+                if owner.name != table.name and _comparable(column, key):
                     yield (table.name.lower(), column.name.lower()), (owner.name.lower(), key.name.lower())
 
 
-def _key_named(column: Column, table: Table, owner: Table) -> Column | None:
-    """The primary key of `owner` if `column` is named after it: `airline` or `home_airline_id` after airlines."""
-    keys = [key for key in owner.columns if key.primary_key]
-    if owner.name == table.name or len(keys) != 1 or not _comparable(column, keys[0]):
-        return None
-    subject = re.sub(r"_?(id|key|code|no)$", "", column.name.lower())
-    name = owner.name.lower()
-    named = any(subject == form or subject.endswith(f"_{form}") for form in {name, name.removesuffix("s")})
-    return keys[0] if named else None
+def _single_keys(schema: Schema) -> dict[str, list[tuple[Table, Column]]]:
+    """The tables that have one primary key, with it, by their names and by these without a last s."""
+    found: dict[str, list[tuple[Table, Column]]] = defaultdict(list)
+    for owner in schema.tables:
+        keys = [column for column in owner.columns if column.primary_key]
+        for name in dict.fromkeys((owner.name.lower(), owner.name.lower().removesuffix("s"))) if len(keys) == 1 else ():
+            found[name].append((owner, keys[0]))
+    return found
 
 
-def _namesakes(schema: Schema) -> Iterator[tuple[str, str, str]]:
-    for table in schema.tables:
-        for column in table.columns:
-            name = column.name.lower()
-            for other in schema.tables:
-                there = other.column(name) if other.name != table.name else None
-                if (
-                    there is not None
-                    and _comparable(column, there)
-                    and (_KEY.search(name) or _own_key(name, table, other))
-                ):
-                    yield table.name.lower(), other.name.lower(), name
+def _named_after(column: Column, keyed: Mapping[str, list[tuple[Table, Column]]]) -> list[tuple[Table, Column]]:
+    """The tables and keys that the column is named after: `airline` or `home_airline_id` after airlines."""
+    return [each for ending in _subjects(column.name) for each in keyed.get(ending, ())]
 
 
-def _own_key(name: str, *tables: Table) -> bool:
-    """Whether one of the tables has this primary key; `id` and `name` are everywhere."""
-    keys = [[column.name.lower() for column in table.columns if column.primary_key] for table in tables]
-    return name not in ("id", "name") and [name] in keys
+@lru_cache(maxsize=65_536)
+def _subjects(name: str) -> tuple[str, ...]:
+    subject = re.sub(r"_?(id|key|code|no)$", "", name.lower())
+    return subject, *(subject[place + 1 :] for place, letter in enumerate(subject) if letter == "_")
 
 
 def _comparable(one: Column, other: Column) -> bool:

@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast
 
 from sqlglot import exp
@@ -89,6 +90,7 @@ class FromItem:
     known: bool = True
 
 
+@lru_cache(maxsize=4096)
 def type_kind(type_name: str) -> Kind | None:
     """The kind of values that a column of this type holds; None if the name does not say it."""
     upper = type_name.upper()

@@ -260,3 +260,67 @@ def test_a_random_model_on_our_own_server_plans_over_the_schema(database: Databa
     assert all(each.startswith('{"tables":[{"table":"') for each in said) and whole
     for table in (table for plan in whole for table in parse_plan(plan).tables):
         assert set(table.columns) <= known[table.name]
+
+
+GUIDED = ["guided_json", "guided_choice", "guided_regex", "guided_grammar", "grammar", "json_schema"]
+IGNORED = [
+    "min_tokens",
+    "ignore_eos",
+    "stop_token_ids",
+    "bad_words",
+    "allowed_token_ids",
+    "repeat_penalty",
+    "echo",
+    "best_of",
+]
+
+
+@pytest.mark.parametrize(
+    "field", [*GUIDED, *IGNORED, "include_stop_str_in_output", "continue_final_message", "nonsense"]
+)
+def test_a_field_that_is_not_served_is_refused(url: str, decoder: TextDecoder, field: str) -> None:
+    """They were ignored with a 200, though they change the text."""
+    body = {"model": decoder.name, "messages": ASKED, "max_tokens": 2, field: 1}
+    got = httpx.post(f"{url}/v1/chat/completions", json=body, headers={"Authorization": "Bearer secret"})
+    assert got.status_code == 400 and field in got.json()["error"]["message"]
+
+
+def test_a_field_that_changes_nothing_is_taken(url: str, decoder: TextDecoder) -> None:
+    body = {"model": decoder.name, "messages": ASKED, "max_tokens": 2, "user": "u", "store": True, "echo": None}
+    got = httpx.post(f"{url}/v1/chat/completions", json=body, headers={"Authorization": "Bearer secret"})
+    assert got.status_code == 200
+
+
+@pytest.mark.parametrize("method", ["plain", "prompt_lookup"])
+def test_tokens_and_logprobs_end_with_the_stop_string(client: openai.OpenAI, decoder: TextDecoder, method: str) -> None:
+    """A draft brought further tokens, as many as it happened to have; they were counted and had log-probabilities."""
+    asked = {
+        "model": decoder.name,
+        "messages": ASKED,
+        "max_tokens": 40,
+        "logprobs": True,
+        "extra_body": {"decoder": method},
+    }
+    whole = client.chat.completions.create(**asked)  # type: ignore[call-overload]
+    tokens = [each.token for each in whole.choices[0].logprobs.content]
+    stop = next(token for token in tokens[4:] if token.strip() and tokens.index(token) >= 4)
+    cut = client.chat.completions.create(**asked, stop=stop)  # type: ignore[call-overload]
+    scored = [each.token for each in cut.choices[0].logprobs.content]
+    assert cut.usage.completion_tokens == len(scored) and stop not in "".join(scored[:-1])
+    assert stop in "".join(scored)
+
+
+def test_the_bytes_of_tokens_make_the_text(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    """A token that is a part of a character had the bytes of U+FFFD."""
+    text = "日本語 ďábelské 😀"
+    asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 60, "logprobs": True, "top_logprobs": 2}
+    got = client.chat.completions.create(**asked, extra_body={"structured_outputs": {"choice": [text]}})  # type: ignore
+    made = b"".join(bytes(each.bytes) for each in got.choices[0].logprobs.content)
+    assert made.decode() == text == got.choices[0].message.content
+
+
+def test_one_model_is_described(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    """GET /v1/models/{id} was a 404 in plain text."""
+    assert client.models.retrieve(decoder.name).id == decoder.name
+    with pytest.raises(openai.NotFoundError, match="there is no model 'other' here"):
+        client.models.retrieve("other")

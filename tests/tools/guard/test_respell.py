@@ -154,3 +154,28 @@ def test_gold_queries_pass_every_lock_unchanged(engine: Engine) -> None:
     assert tally.ran > 40
     assert tally.hidden > 40
     assert tally.faults == []
+
+
+@pytest.mark.parametrize(
+    ("dialect", "condition"),
+    [
+        ("postgres", "1 << 3 > 16 >> 2"),
+        ("postgres", "name !~ '^a'"),
+        ("postgres", "name !~* '^A'"),
+        ("postgres", "name !~~ 'a%'"),
+        ("postgres", "name !~~* 'A%'"),
+        ("duckdb", "1 << 3 > 16 >> 2"),
+        ("duckdb", "name !~~ 'a%'"),
+    ],
+)
+def test_operators_stay_whole(dialect: str, condition: str) -> None:
+    """sqlglot reads them as two words, and the engine got these apart: `1 < < 3`, a syntax error."""
+    statement = judged(f"SELECT 1 FROM t WHERE {condition}", dialect)
+    assert isinstance(statement, ApprovedQuery) and statement.text.endswith(condition)
+
+
+@pytest.mark.parametrize("written", ["1 < <3", "1 <- 3", "2 <<-1", "name ! ~ 'a'"])
+def test_signs_that_are_no_operator_together_stay_apart(written: str) -> None:
+    """PostgreSQL takes the longest run of signs for an operator, which somebody may have made: only its own are joined."""
+    statement = judged(f"SELECT {written} FROM t", "postgres")
+    assert isinstance(statement, QueryError) or not {"<<", "<-", "<<-", "!~"} & {*statement.text.split()}
