@@ -117,6 +117,7 @@ class Asking:
     hints: options.Hints = True
     repair: options.Repair = True
     second_look: options.SecondLook = None
+    at_least: options.AtLeast = 0.0
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
@@ -135,6 +136,7 @@ class Asking:
             race=race,
             present=present,
             second_look=second_look if self.second_look is None else self.second_look,
+            at_least=self.at_least,
             deadline_s=deadline_s,
             constrain=self.constrain,
             predicted_outputs=self.predicted_outputs,

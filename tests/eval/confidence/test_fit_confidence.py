@@ -1,7 +1,7 @@
 """The confidence of answers: the fit, its figures, and what the command refuses."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from eval.accuracy.record import Record
 from eval.accuracy.summary import auroc, curve, expected_calibration_error, summarise, trust
 from eval.datasets.official import DatasetError
 from training import fit_confidence
-from training.fit_confidence import MOST_RIGHT, fit, held_out, logistic, threshold
+from training.fit_confidence import MOST_RIGHT, bounds, fit, held_out, logistic, threshold
 
 
 def record(number: int, right: bool, database: str = "a", **features: float) -> Record:
@@ -107,12 +107,13 @@ def test_too_little_is_refused() -> None:
         fit([record(i, i % 2 == 0, "a", x=1.0) for i in range(20)], {})
 
 
-def run_folder(tmp_path: Path, dataset: str, second_look: bool = False) -> Path:
-    folder = tmp_path / "run"
+def run_folder(tmp_path: Path, dataset: str, second_look: bool = False, name: str = "run") -> Path:
+    folder = tmp_path / name
     folder.mkdir()
     settings = {"dataset": dataset, "engine": "sqlite", "questions": "2000:abc", "adapter": "auto"}
     (folder / "settings.json").write_text(json.dumps(settings | {"second_look": second_look}))
-    (folder / "records.jsonl").write_text("".join(json.dumps(asdict(each)) + "\n" for each in drawn()))
+    answers = [replace(each, confidence=1 / (1 + np.exp(2 * each.features["doubt"] - 0.5))) for each in drawn()]
+    (folder / "records.jsonl").write_text("".join(json.dumps(asdict(each)) + "\n" for each in answers))
     return folder
 
 
@@ -129,7 +130,12 @@ def test_the_command_writes_what_the_agent_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "second_look", "says"), [("spider", False, "held_out alone"), ("held_out", True, "first answers")]
+    ("dataset", "second_look", "says"),
+    [
+        ("spider", False, "held_out and authored alone"),
+        ("authored/sealed", False, "held_out and authored alone"),
+        ("held_out", True, "first answers"),
+    ],
 )
 def test_the_command_takes_no_dev_set_and_no_chosen_answers(
     tmp_path: Path, dataset: str, second_look: bool, says: str
@@ -139,3 +145,31 @@ def test_the_command_takes_no_dev_set_and_no_chosen_answers(
     assert done.exit_code == 2
     assert says in done.stderr
     assert read_calibration(tmp_path) is None
+
+
+def test_whole_answers_bound_what_may_be_answered(tmp_path: Path) -> None:
+    """`--at-least` reads the bounds beside the confidence that gave them."""
+    adapter, first = tmp_path / "adapter", run_folder(tmp_path, "held_out")
+    adapter.mkdir()
+    whole = run_folder(tmp_path, "authored", second_look=True, name="whole")
+    given = ["--records", str(first), "--answers", str(whole), "--adapter", str(adapter)]
+    done = CliRunner().invoke(app, ["train", "confidence", *given])
+    assert done.exit_code == 0, done.output
+    found = read_calibration(adapter)
+    assert found is not None and json.loads(done.stdout)["answer_from"] == found.answer_from
+    assert 0.5 < (found.least_confidence(0.9) or 0) < 0.95
+    swapped = ["--records", str(first), "--answers", str(first), "--adapter", str(adapter)]
+    assert "whole agent" in CliRunner().invoke(app, ["train", "confidence", *swapped]).stderr
+
+
+def test_an_answer_is_given_from_where_enough_are_right() -> None:
+    """Ties are given or kept back together, and one more wrong answer is counted, so that few answers promise nothing."""
+    judged = [(1 - place / 1000, place % 20 != 19) for place in range(400)] + [(0.1, False)] * 600
+    found = bounds(judged)
+    assert found["0.9"] <= 0.61 and "0.97" not in found
+    least = found["0.9"]
+    given = [right for confidence, right in judged if confidence >= least]
+    assert (given.count(False) + 1) / (len(given) + 1) <= 0.1
+    assert "0.5" in found and found["0.5"] > 0.1
+    assert bounds([(0.9, True)] * 8) == {"0.5": 0.9, "0.6": 0.9, "0.7": 0.9, "0.75": 0.9, "0.8": 0.9, "0.85": 0.9}
+    assert bounds([(0.9, True), (0.9, False)]) == {}
