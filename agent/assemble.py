@@ -102,6 +102,12 @@ class LoadedModel:
         )
         profile = profile_of(self.choice, self.decoder.adapter.about if self.decoder.adapter else None)
         options = options or AgentOptions()
+        calibration = self._beside_adapter(read_calibration) if profile.raw else None
+        if options.at_least and not (calibration and calibration.answer_from):
+            raise OptionRefused(
+                "--at-least needs a model of which it is known how often its answers are right: leave it out, or take the "
+                "embedded model"
+            )
         return AgentContext(
             database=with_annotations(database, options.knowledge.annotations),
             model=ChatModel(self.decoder, settings, profile.raw),
@@ -109,7 +115,7 @@ class LoadedModel:
             options=options,
             limits=limits,
             estimate_plain=self.plain_cost.estimate_ms,
-            calibration=self._beside_adapter(read_calibration) if profile.raw else None,
+            calibration=calibration,
             verifier=self._beside_adapter(read_verifier) if profile.raw else None,
         )
 
@@ -184,6 +190,10 @@ class RemoteModel:
         if options.race:
             raise OptionRefused(
                 "--race decodes a step again plainly, which an endpoint cannot be told to do: leave it out"
+            )
+        if options.at_least:
+            raise OptionRefused(
+                "--at-least needs the embedded model: nobody knows how often an endpoint's answers are right"
             )
         annotated = with_annotations(database, options.knowledge.annotations)
         profile = load_profile(self.choice.profile_name)

@@ -45,12 +45,24 @@ class Calibration:
     """The model: confidence = 1 / (1 + exp(-(bias + weights * features))), Platt's scaling of several scores at once.
 
     doubtful_below: answers with less confidence are headed "Probably wrong". about: how it was fitted, as JSON values.
+    answer_from: for a share of right answers, such as "0.95", the confidence from which at least that share of the answers
+    was right on databases that were read for nothing else (`training.fit_confidence.bounds`); a share that was not reached
+    is missing.
     """
 
     bias: float
     weights: Mapping[str, Weight]
     doubtful_below: float
     about: Mapping[str, Any] = field(default_factory=dict)
+    answer_from: Mapping[str, float] = field(default_factory=dict)
+
+    def least_confidence(self, share_right: float) -> float | None:
+        """The confidence from which at least this share of the answers is right; None if no answer is known to be that sure.
+
+        >>> Calibration(0.0, {}, 0.4, answer_from={"0.8": 0.7, "0.9": 0.85}).least_confidence(0.85)
+        0.85
+        """
+        return min((least for share, least in self.answer_from.items() if float(share) >= share_right), default=None)
 
     def confidence(self, features: Mapping[str, float]) -> float:
         """The probability in [0, 1] that the answer is right. A feature that is not known counts as its mean.

@@ -44,6 +44,7 @@ class AgentOptions:
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
     without_rules: names of `tools.repair.rules.RULES` that are switched off, to measure what they bring.
     node_options: the options of nodes that extensions added, by the node's name.
+    at_least: give only answers of a confidence from which this share is right, and offer readings otherwise; 0: give all.
     clarify: end with an `unclear` event if a question without evidence is ambiguous; for askers who can choose.
     """
 
@@ -61,6 +62,7 @@ class AgentOptions:
     adapt: bool = True
     confidence: bool = True
     rerank: bool = False
+    at_least: float = 0.0
     present: bool = True
     deadline_s: float | None = None
     clarify: bool = False

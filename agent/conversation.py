@@ -36,7 +36,8 @@ from decoding.tokenizer import Tokenizer
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran. An error of
-    kind "unclear" asks in its message what is meant, and its candidates are the possible meanings."""
+    kind "unclear" asks in its message what is meant, and its candidates are the possible meanings; one of kind "unsure" says
+    that `AgentOptions.at_least` is not reached, and `alternatives` are what could be answered."""
 
     question: str
     sql: str | None
@@ -292,12 +293,13 @@ class Conversation:
         return int(known.get("number") or len(known.get("turns") or ()))
 
     def _answer(self, question: str, state: State, total_ms: float) -> Answer:
-        result = self.toolbox.result
+        unsure = bool(state["unsure"])
+        result = None if unsure else self.toolbox.result
         plain = [step["plain_ms"] for step in state["steps"]]
         around_ms = total_ms - sum(step["wall_ms"] for step in state["steps"])
         return Answer(
             question=question,
-            sql=state["sql"] or None,
+            sql=(state["sql"] or None) if not unsure else None,
             dialect=self.toolbox.database.dialect,
             columns=list(result.columns) if result else [],
             rows=[list(row) for row in result.rows] if result else [],
@@ -307,9 +309,9 @@ class Conversation:
             steps=state["steps"],
             total_ms=total_ms,
             plain_total_ms=None if None in plain else sum(plain) + around_ms,
-            error=None if result or state["told"] else _unclear(state) or _last_error(state),
+            error=None if result or state["told"] else _words_alone(state) or _last_error(state),
             continues=continued_number(state),
-            shown=self.toolbox.shown.to_dict() if self.toolbox.shown else None,
+            shown=self.toolbox.shown.to_dict() if self.toolbox.shown and not unsure else None,
             example=state.get("example") or None,
             **(state.get("judgement") or {}),
         )
@@ -320,16 +322,13 @@ def _noted(updates: Mapping[str, Any]) -> Iterator[Noted]:
     return (Noted(node, notes) for node, update in updates.items() if (notes := notes_of(node, update or {})))
 
 
-def _unclear(state: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not state["unclear"]:
+def _words_alone(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The error of a question that is not answered because it is unclear, or the answer not sure enough."""
+    kind = "unclear" if state["unclear"] else "unsure" if state["unsure"] else None
+    if kind is None:
         return None
-    return {
-        "kind": "unclear",
-        "message": state["answer"],
-        "name": None,
-        "position": None,
-        "candidates": [*state["unclear"]],
-    }
+    named = {"kind": kind, "message": state["answer"], "candidates": [*state["unclear"]]}
+    return dict.fromkeys(_OF_AN_ERROR) | named
 
 
 def _last_error(state: State) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class State(TypedDict):
     checked: str  # the same, repaired if necessary, waiting to be executed
     sql: str  # the accepted SQL: it ran, and `preview` shows its result
     attempts: list[Attempt]
+    unsure: str  # why the answer is not given, in a sentence; empty if it is
     judgement: dict[str, Any] | None  # `agent.nodes.assess.Judgement` of the accepted SQL; None if none ran
     preview: dict[str, Any] | None  # columns, first rows, row count and truncated flag
     steps: list[dict[str, Any]]  # `agent.observe.step_record.Step`
@@ -100,6 +101,7 @@ def opening(
         "checked": "",
         "sql": "",
         "attempts": [],
+        "unsure": "",
         "judgement": None,
         "preview": None,
         "steps": [],

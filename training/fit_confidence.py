@@ -16,6 +16,7 @@ Vector = npt.NDArray[np.float64]
 PENALTY = 16.0  # of the squared weights; with a quarter of it the AUROC is less than 0.01 lower
 MOST_RIGHT = 0.4  # of the answers that are headed "Probably wrong"
 STEPS = 50
+SHARES_RIGHT = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99)
 
 
 class Marked(Protocol):
@@ -66,6 +67,27 @@ def threshold(judged: Judged, most_right: float = MOST_RIGHT) -> float:
     right = np.cumsum([is_right for _, is_right in ordered])
     allowed = [place for place in range(9, len(ordered)) if right[place] <= most_right * (place + 1)]
     return min(0.5, round(ordered[allowed[-1]][0], 4)) if allowed else 0.0
+
+
+def bounds(judged: Judged) -> dict[str, float]:
+    """For each share of right answers that can be kept, the least confidence with which an answer may be given.
+
+    As in conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814) one more answer is counted, and that one as
+    wrong: of the k surest answers w are wrong, and the largest k with (w + 1) / (k + 1) <= 1 - share is taken.
+    """
+    ordered = sorted(judged, reverse=True)
+    wrong = np.cumsum([not is_right for _, is_right in ordered])
+    found: dict[str, float] = {}
+    for share in SHARES_RIGHT:
+        kept = [k for k in range(len(ordered)) if (wrong[k] + 1) / (k + 2) <= 1 - share and _ends(ordered, k)]
+        if kept:
+            found[f"{share:g}"] = round(ordered[kept[-1]][0], 4)
+    return found
+
+
+def _ends(ordered: Judged, place: int) -> bool:
+    """Whether the answer after this place has less confidence, so that a bound can part them."""
+    return place + 1 == len(ordered) or ordered[place + 1][0] < ordered[place][0]
 
 
 def logistic(records: Sequence[Marked], below: float = 0.0, about: Mapping[str, Any] | None = None) -> Calibration:

@@ -100,6 +100,8 @@ def _outcome(result: Result | QueryError) -> str:
 def answer(state: State, runtime: Tools) -> dict[str, Any]:
     """Prepare what is shown, write one sentence from it, and remember the turn for follow-up questions."""
     start, toolbox = begin(runtime, "answer"), runtime.context
+    if state["unsure"]:
+        return {"answer": state["unsure"]} | recorded(state, runtime, tool_step("answer", since(start)))
     toolbox.shown = _shown(toolbox, state["sql"])
     text = in_words(state, toolbox)
     turns = state.get("turns") or []

@@ -280,7 +280,7 @@ def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
     judging = partial(judge, state, toolbox.database.schema(), toolbox.calibration)
     judgement = toolbox.optional("confidence", judging, None)
     if judgement is None:
-        return Command(goto="answer")
+        return Command(update=_unless_sure({}, toolbox), goto="answer")
     if not _is_doubtful(judgement, toolbox):
         return Command(update={"judgement": judgement}, goto="answer")
     begin(runtime, "doubt")
@@ -289,7 +289,37 @@ def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
     if update is None:
         toolbox.keep(own)
         update = {"judgement": judgement}
-    return Command(update=update, goto="answer")
+    return Command(update=_unless_sure(update | {"sql": update.get("sql", state["sql"])}, toolbox), goto="answer")
+
+
+def _unless_sure(update: dict[str, Any], toolbox: AgentContext) -> dict[str, Any]:
+    """The update, which does not give the answer but offers it as a reading where it is not as sure as the asker wants."""
+    at_least, judgement = toolbox.options.at_least, cast("Judgement | None", update.get("judgement"))
+    if not at_least or (judgement and _sure_enough(judgement, toolbox)):
+        return update
+    confidence = judgement["confidence"] if judgement else None
+    known = "how often answers like this one are right is not known"
+    if confidence is not None:
+        known = f"of answers like this one {confidence:.0%} are right"
+    unsure = f"I am not sure enough: {known}, and you want {at_least:.0%}."
+    if judgement is None:
+        return update | {"unsure": unsure}
+    sql = update["sql"]
+    own = OtherReading(
+        sql=sql,
+        words=in_words(sql, toolbox.database.dialect),
+        confidence=confidence or 0.0,
+        votes=judgement.get("votes", 0),
+    )
+    offered = judgement | {"alternatives": [own, *judgement.get("alternatives", ())]}
+    return update | {"unsure": unsure, "judgement": offered}
+
+
+def _sure_enough(judgement: Judgement, toolbox: AgentContext) -> bool:
+    """Whether answers of this confidence are right as often as the asker wants."""
+    least = toolbox.calibration.least_confidence(toolbox.options.at_least) if toolbox.calibration else None
+    confidence = judgement["confidence"]
+    return least is not None and confidence is not None and confidence >= least
 
 
 def _second_look(state: State, judgement: Judgement, runtime: Tools) -> dict[str, Any]:
@@ -308,7 +338,8 @@ def _is_doubtful(judgement: Judgement, toolbox: AgentContext) -> bool:
     if toolbox.watch:
         return confidence is None or confidence < toolbox.watch.below
     low = confidence is not None and verifier is not None and confidence < verifier.look_below
-    return toolbox.options.rerank and (low or judgement["probably_wrong"])
+    unsure = bool(toolbox.options.at_least) and not _sure_enough(judgement, toolbox)
+    return unsure or (toolbox.options.rerank and (low or judgement["probably_wrong"]))
 
 
 def _compared(readings: Sequence[RankedReading], toolbox: AgentContext) -> tuple[list[RankedReading], list[Step]]:

@@ -82,6 +82,7 @@ def ask(
         print(output.for_stdout(pretty_sql(answer["sql"], answer["dialect"], over_lines=sys.stdout.isatty())))
     elif answer["error"]:
         output.report(f"sqlagent: {answer['answer']}")
+        output.print_alternatives(answer, "It may mean:")
     else:
         output.print_answer(answer, steps)
     if unwritten:  # the answer is there all the same

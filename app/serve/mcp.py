@@ -131,7 +131,7 @@ def server_of(assistant: "Assistant") -> "MCPServer":
         if talk is None:
             raise ToolError("that conversation is not known or too old: ask without one to begin another")
         answer = talk.ask(question, evidence)
-        if answer.error:
+        if answer.error and answer.error["kind"] != "unsure":
             raise ToolError(answer.answer)
         shown = {
             name: getattr(answer, name) for name in ("answer", "sql", "dialect", "columns", "truncated", "continues")

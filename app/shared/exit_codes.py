@@ -12,7 +12,7 @@ from app.shared import streams
 from app.shared.output import shown
 from decoding.errors import pip_install, told_what_is_missing
 
-OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE = 0, 1, 2, 3, 4, 5, 6, 7
+OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE, UNSURE = 0, 1, 2, 3, 4, 5, 6, 7, 8
 INTERRUPTED = 130
 
 MEANING = {
@@ -24,10 +24,10 @@ MEANING = {
     DATABASE: "the database cannot be opened, or the query failed there",
     MODEL: "the model cannot be had or loaded",
     INCOMPLETE: "not every row was written",
+    UNSURE: "the answer is less sure than --at-least wants",
 }
-_CODE_OF_KIND = {None: OK, "refused": REFUSED, "failure": FAILED, "model": MODEL, "usage": USAGE} | dict.fromkeys(
-    ("timeout", "memory", "interrupted", "connection"), DATABASE
-)
+_CODE_OF_KIND = {None: OK, "refused": REFUSED, "failure": FAILED, "model": MODEL, "usage": USAGE, "unsure": UNSURE}
+_CODE_OF_KIND |= dict.fromkeys(("timeout", "memory", "interrupted", "connection"), DATABASE)
 
 
 def code_of(kind: str | None) -> int:

@@ -117,6 +117,7 @@ class Asking:
     hints: options.Hints = True
     repair: options.Repair = True
     rerank: options.Rerank = None
+    at_least: options.AtLeast = 0.0
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
@@ -135,6 +136,7 @@ class Asking:
             race=race,
             present=present,
             rerank=rerank if self.rerank is None else self.rerank,
+            at_least=self.at_least,
             deadline_s=deadline_s,
             constrain=self.constrain,
             predicted_outputs=self.predicted_outputs,

@@ -200,6 +200,16 @@ Rerank = Annotated[
         "Default: yes, but not where decoding is measured.",
     ),
 ]
+AtLeast = Annotated[
+    float,
+    typer.Option(
+        "--at-least",
+        min=0.0,
+        max=0.99,
+        metavar="SHARE",
+        help="Give only answers that are right so often, such as 0.9; otherwise show what the question may mean. 0: give all.",
+    ),
+]
 KnowledgeFolder = Annotated[
     Path | None,
     typer.Option(

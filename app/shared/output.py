@@ -199,19 +199,19 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
     _print_shown(answer)
     if answer["sql"]:
         print_sql(answer["sql"], answer["dialect"])
-    _print_alternatives(answer)
+    print_alternatives(answer, "Other readings:")
     if steps:
         print_steps(answer)
     out.print(Text(timing(answer)), style="dim", highlight=False)
 
 
-def _print_alternatives(answer: Mapping[str, Any]) -> None:
-    """Other readings of the question, numbered, each in words and as SQL."""
+def print_alternatives(answer: Mapping[str, Any], heading: str) -> None:
+    """Other readings of the question under a heading, numbered, each in words and as SQL."""
     from tools.sql.rendering import pretty_sql
 
     for number, other in enumerate(answer.get("alternatives") or (), 1):
         if number == 1:
-            console().print(Text("Other readings:"), style="bold", highlight=False)
+            console().print(Text(heading), style="bold", highlight=False)
         console().print(Text(f"  {number}  {shown(other['words'])}"), highlight=False)
         one_line = pretty_sql(other["sql"], answer["dialect"], over_lines=False)
         console().print(Text(f"     {shown(one_line)}"), style="dim", highlight=False)

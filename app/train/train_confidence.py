@@ -1,12 +1,14 @@
 """`sqlagent train confidence` fits how sure answers are; `sqlagent train verifier` what chooses among several readings.
 
 sqlagent eval held_out --no-rerank --data DIR --out RECORDS
-sqlagent train confidence --records RECORDS --adapter FOLDER
+sqlagent eval held_out --data DIR --out ANSWERS
+sqlagent train confidence --records RECORDS --answers ANSWERS --adapter FOLDER
 sqlagent train verifier collect --data DIR --plans 10 --out POOLS          questions on the training databases
 sqlagent train verifier collect --data DIR --held-out --out MEASURED      those on the held-out databases
 sqlagent train verifier --pools POOLS --held-out MEASURED --adapter FOLDER
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,35 +21,65 @@ from decoding.checkpoints.model_config import read_json
 from eval.accuracy.record import Record, read_records
 from eval.datasets.official import DatasetError
 from eval.datasets.selection import load_dataset
-from training.fit_confidence import fit
+from training.fit_confidence import bounds, fit
 
 app = typer.Typer()  # of the verifier
 
 Records = Annotated[
-    Path,
-    typer.Option("--records", help="Folder that `sqlagent eval held_out --out` wrote.", exists=True, file_okay=False),
-]
+    list[Path],
+    typer.Option("--records", help="Folder that `sqlagent eval ... --no-rerank --out` wrote, on held-out databases; "
+                 "repeatable.", exists=True, file_okay=False),
+]  # fmt: skip
+AnswerRecords = Annotated[
+    list[Path] | None,
+    typer.Option("--answers", help="Folder of the whole agent's answers with this confidence; repeatable. They say from which "
+                 "confidence `--at-least` lets an answer pass.", exists=True, file_okay=False),
+]  # fmt: skip
 AdapterFolder = Annotated[
     Path,
     typer.Option("--adapter", help="The adapter with which the records were made; the file is written into it.",
                  exists=True, file_okay=False),
 ]  # fmt: skip
+FITTED_ON = ("held_out", "authored")  # data sets of databases that training left out; of `authored` the choosing part
 
 
-def confidence(records: Records, adapter: AdapterFolder) -> None:
-    """Fit the confidence of answers. The last line on stdout has the figures, cross-validated by database, as JSON."""
+def confidence(adapter: AdapterFolder, records: Records, answers: AnswerRecords = None) -> None:
+    """Fit the confidence of answers. The last line on stdout has the figures, cross-validated by database, as JSON.
+
+    --answers need the confidence: fit it with --records first, then ask, then fit both.
+    """
     with exit_codes.plain_errors():
-        settings = read_json(records / "settings.json")
-        dataset = str(settings["dataset"])
-        if not dataset.startswith("held_out"):
-            raise DatasetError(f"{records} was measured on {dataset}; confidence is fitted on held_out alone")
-        if settings.get("rerank"):
-            raise DatasetError(f"{records} has second looks; confidence is fitted on first answers (--no-rerank)")
-        about = {"dataset": dataset, "engine": settings["engine"], "questions": settings["questions"]}
-        about["adapter"] = Path(settings["adapter"]).name  # a folder means nothing on other machines
-        fitted = fit(read_records(records / "records.jsonl", Record), about)
-        output.report(f"wrote {fitted.calibration.write(adapter)}")
-        output.print_json(fitted.cross_validated)
+        settings = [_settings(folder, rerank=False) for folder in records]
+        about = {
+            name: " and ".join(dict.fromkeys(str(each[name]) for each in settings))
+            for name in ("dataset", "engine", "questions")
+        }
+        about["adapter"] = Path(settings[0]["adapter"]).name  # a folder means nothing on other machines
+        fitted = fit([each for folder in records for each in read_records(folder / "records.jsonl", Record)], about)
+        made, figures = fitted.calibration, dict(fitted.cross_validated)
+        for folder in answers or ():
+            _settings(folder, rerank=True)
+        given = [each for folder in answers or () for each in read_records(folder / "records.jsonl", Record)]
+        judged = [(each.confidence, each.correct) for each in given if each.executed and each.confidence is not None]
+        if judged:
+            made = replace(made, answer_from=bounds(judged))
+            figures["answer_from"] = made.answer_from
+        output.report(f"wrote {made.write(adapter)}")
+        output.print_json(figures)
+
+
+def _settings(folder: Path, rerank: bool) -> dict[str, Any]:
+    """The settings of a run. Raises DatasetError where it must not be fitted on."""
+    settings = read_json(folder / "settings.json")
+    dataset = str(settings["dataset"])
+    if not dataset.startswith(FITTED_ON) or dataset.endswith(("/train", "/sealed")):
+        raise DatasetError(
+            f"{folder} was measured on {dataset}; confidence is fitted on {' and '.join(FITTED_ON)} alone"
+        )
+    if bool(settings.get("rerank")) != rerank:
+        wanted = "the whole agent's answers (--rerank)" if rerank else "first answers (--no-rerank)"
+        raise DatasetError(f"{folder} has other answers: give a folder of {wanted}")
+    return settings
 
 
 Pools = typer.Option("--pools", help="Folder that `collect` wrote; repeatable.", exists=True, file_okay=False)

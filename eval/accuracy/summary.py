@@ -56,6 +56,17 @@ def curve(judged: Judged) -> dict[str, float]:
     return {f"{share:g}": round(float(best[: max(1, round(share * len(best)))].mean()), 4) for share in SHARES}
 
 
+def coverage(judged: Judged, share_right: float) -> float:
+    """The largest share of the answers, the surest first, of which at least `share_right` are right.
+
+    >>> coverage([(0.9, True), (0.8, True), (0.7, False), (0.2, False)], 0.95)
+    0.5
+    """
+    right = np.cumsum(_sorted(judged)[::-1, 1])
+    kept = np.flatnonzero(right >= share_right * np.arange(1, len(right) + 1))
+    return round(float(kept[-1] + 1) / len(right), 4) if len(kept) else 0.0
+
+
 def trust(judged: Judged, headed: Sequence[bool]) -> Mapping[str, Any] | None:
     """The figures of a run; None where no answer has a confidence. `headed`: which answers were headed "Probably wrong"."""
     if not judged:
@@ -68,6 +79,7 @@ def trust(judged: Judged, headed: Sequence[bool]) -> Mapping[str, Any] | None:
         "auroc": auroc(judged),
         "expected_calibration_error": expected_calibration_error(judged),
         "right_of_answered": curve(judged),
+        "coverage": {f"{share:g}": coverage(judged, share) for share in (0.8, 0.9, 0.95)},
         "headed": said,
         "wrong": sum(wrong),
         "wrong_and_headed": caught,

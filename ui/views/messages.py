@@ -146,7 +146,7 @@ _FAILED = {
 
 def _headline(answer: dict[str, Any], error: dict[str, Any] | None) -> str:
     """The answer in bold; where none was found one plain sentence, below which what the engine said is folded."""
-    if error is None or error["kind"] == "unclear":
+    if error is None or error["kind"] in ("unclear", "unsure"):
         return f"**{plain(answer['answer'])}**"
     told = SEEN if _SEEN in error["message"] else _FAILED.get(error["kind"], NOT_FOUND)
     return f"**{told}**\n\n{_folded('Details', fenced(error['message']))}"
@@ -237,6 +237,7 @@ def _cell(cell: Any) -> str:
 
 _ADVICE = {
     "unclear": "Choose one, or say it in other words.",
+    "unsure": "Choose a reading to see its rows, or say it in other words.",
     "refused": "Only reading is allowed here: ask for what the data says, or change the SQL in the SQL tab.",
     "timeout": "Ask for less, or give queries more time in the settings.",
     "memory": "Ask for fewer rows or columns.",
@@ -291,7 +292,7 @@ def _readings(turn: TurnView) -> list[tuple[str, str, str]]:
         for place, other in enumerate(_others(first))
         if other["sql"] != turn.sql
     ]
-    return [(BACK, FIRST_READING, first.sql), *found] if turn.sql != first.sql else found
+    return [(BACK, FIRST_READING, first.sql), *found] if first.sql and turn.sql != first.sql else found
 
 
 def _taken(turn: TurnView) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from eval.accuracy.summary import auroc, curve, expected_calibration_error, summ
 from eval.datasets.official import HELD_OUT_DATABASES, WITHOUT_ROWS, DatasetError, Example
 from tests.eval.answering import AnsweringModel
 from training import fit_confidence, fit_verifier
-from training.fit_confidence import MOST_RIGHT, fit, held_out, logistic, threshold
+from training.fit_confidence import MOST_RIGHT, bounds, fit, held_out, logistic, threshold
 from training.fit_verifier import Candidate, Pool, calibrated, collect, figures, training_examples
 from training.fit_verifier import fit as fit_fit_verifier
 
@@ -118,12 +118,13 @@ def test_too_little_is_refused() -> None:
         fit([record(i, i % 2 == 0, "a", x=1.0) for i in range(20)], {})
 
 
-def run_folder(tmp_path: Path, dataset: str, rerank: bool = False) -> Path:
-    folder = tmp_path / "run"
+def run_folder(tmp_path: Path, dataset: str, rerank: bool = False, name: str = "run") -> Path:
+    folder = tmp_path / name
     folder.mkdir()
     settings = {"dataset": dataset, "engine": "sqlite", "questions": "2000:abc", "adapter": "auto"}
     (folder / "settings.json").write_text(json.dumps(settings | {"rerank": rerank}))
-    (folder / "records.jsonl").write_text("".join(json.dumps(asdict(each)) + "\n" for each in drawn()))
+    answers = [replace(each, confidence=1 / (1 + np.exp(2 * each.features["doubt"] - 0.5))) for each in drawn()]
+    (folder / "records.jsonl").write_text("".join(json.dumps(asdict(each)) + "\n" for each in answers))
     return folder
 
 
@@ -140,7 +141,12 @@ def test_the_command_writes_what_the_agent_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "rerank", "says"), [("spider", False, "held_out alone"), ("held_out", True, "first answers")]
+    ("dataset", "rerank", "says"),
+    [
+        ("spider", False, "held_out and authored alone"),
+        ("authored/sealed", False, "held_out and authored alone"),
+        ("held_out", True, "first answers"),
+    ],
 )
 def test_the_command_takes_no_dev_set_and_no_chosen_answers(
     tmp_path: Path, dataset: str, rerank: bool, says: str
@@ -314,3 +320,31 @@ def test_questions_are_drawn_from_training_databases_with_rows(spider: Path) -> 
     assert len({*databases}) > 100 and max(map(databases.count, {*databases})) == 2
     assert [one.id for one in found] == [one.id for one in training_examples(spider.parent, 2, 1)]
     assert {example.id for example in found} < {example.id for example in training_examples(spider.parent, 3, 1)}
+
+
+def test_whole_answers_bound_what_may_be_answered(tmp_path: Path) -> None:
+    """`--at-least` reads the bounds beside the confidence that gave them."""
+    adapter, first = tmp_path / "adapter", run_folder(tmp_path, "held_out")
+    adapter.mkdir()
+    whole = run_folder(tmp_path, "authored", rerank=True, name="whole")
+    given = ["--records", str(first), "--answers", str(whole), "--adapter", str(adapter)]
+    done = CliRunner().invoke(app, ["train", "confidence", *given])
+    assert done.exit_code == 0, done.output
+    found = read_calibration(adapter)
+    assert found is not None and json.loads(done.stdout)["answer_from"] == found.answer_from
+    assert 0.5 < (found.least_confidence(0.9) or 0) < 0.95
+    swapped = ["--records", str(first), "--answers", str(first), "--adapter", str(adapter)]
+    assert "whole agent" in CliRunner().invoke(app, ["train", "confidence", *swapped]).stderr
+
+
+def test_an_answer_is_given_from_where_enough_are_right() -> None:
+    """Ties are given or kept back together, and one more wrong answer is counted, so that few answers promise nothing."""
+    judged = [(1 - place / 1000, place % 20 != 19) for place in range(400)] + [(0.1, False)] * 600
+    found = bounds(judged)
+    assert found["0.9"] <= 0.61 and "0.97" not in found
+    least = found["0.9"]
+    given = [right for confidence, right in judged if confidence >= least]
+    assert (given.count(False) + 1) / (len(given) + 1) <= 0.1
+    assert "0.5" in found and found["0.5"] > 0.1
+    assert bounds([(0.9, True)] * 8) == {"0.5": 0.9, "0.6": 0.9, "0.7": 0.9, "0.75": 0.9, "0.8": 0.9, "0.85": 0.9}
+    assert bounds([(0.9, True), (0.9, False)]) == {}

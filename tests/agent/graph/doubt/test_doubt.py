@@ -1,6 +1,7 @@
 """How sure an answer is, and the other readings of a doubtful one, with scripted models and a calibration made for the test."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,27 @@ def test_an_answer_with_other_readings_comes_back_from_its_line(talk: Talk) -> N
     assert isinstance(event, Answered)
     kept = ("confidence", "probably_wrong", "doubts", "alternatives", "votes", "features")
     assert {name: event.answer[name] for name in kept} == {name: answer[name] for name in kept}
+
+
+def test_an_answer_that_is_less_sure_than_wanted_is_offered_and_not_given(talk: Talk) -> None:
+    """Guards against rows of a declined answer in the result, in the memory of the conversation, or lost to the asker."""
+    bounded = replace(CALIBRATION, answer_from={"0.8": 0.8, "0.95": 0.93})
+    lines = (FRANCE, *PLANS, YOUNG, OLD, YOUNG, OLD)
+    given = doubtful(talk, *lines, calibration=bounded, at_least=0.8).ask(
+        "What are the names of the singers from France?"
+    )
+    assert given.error is None and given.rows
+    for share, least in ((0.9, 0.93), (0.99, None)):  # the confidence is 0.88, and nothing is known of 99 %
+        assert bounded.least_confidence(share) == least
+        talking = doubtful(talk, *lines, calibration=bounded, at_least=share)
+        answer = talking.ask("What are the names of the singers from France?")
+        assert answer.error is not None and answer.error["kind"] == "unsure"
+        assert (answer.sql, answer.rows, answer.columns, answer.shown) == (None, [], [], None)
+        assert answer.answer.startswith("I am not sure enough: of answers like this one 88% are right, and you want 9")
+        assert answer.alternatives[0]["sql"] == FRANCE
+        assert not talking._graph.get_state(talking._config).values.get("turns")
+        chosen = talking.ask(answer.question, again=Retry(chosen=FRANCE))
+        assert chosen.error is None and chosen.rows == given.rows
 
 
 def test_features_are_those_of_the_text_that_ran(database: Database) -> None:
