@@ -19,6 +19,7 @@ from app.shared import output
 
 if TYPE_CHECKING:
     from agent.observe.audit import AuditLog, Trail
+    from tools.databases.bare_names import BareNamedDatabase
     from tools.databases.database import Database
     from tools.databases.isolated_database import IsolatedDatabase
 
@@ -70,7 +71,7 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
-def open_named(db: str | Sequence[str] | None, engine: str = "auto") -> "IsolatedDatabase":
+def open_named(db: str | Sequence[str] | None, engine: str = "auto") -> "IsolatedDatabase | BareNamedDatabase":
     """The database at what `--db` names: files, folders, patterns such as `sales/*.csv`, several of these, also separated by
     commas, or one URL; the bundled example if None.
 
@@ -104,7 +105,9 @@ def files_named(db: str | Sequence[str] | None) -> str:
 
 
 def kept(
-    database: "IsolatedDatabase", files: str, restrict: "Callable[[Database], Database]" = lambda whole: whole
+    database: "IsolatedDatabase | BareNamedDatabase",
+    files: str,
+    restrict: "Callable[[Database], Database]" = lambda whole: whole,
 ) -> "Database":
     """What `restrict` leaves of the database; its schema, if that is all, and values of its columns are kept in the cache
     folder. files: of `files_named` before it was opened. Raises what `restrict` raises.

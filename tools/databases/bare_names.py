@@ -4,11 +4,16 @@ called so, and a name of one word, `sales__users`, where one is. Statements may 
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from tools.databases.database import Database, Distinct
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
 from tools.schema import Schema, Table
 from tools.sql.qualified import qualified
+
+if TYPE_CHECKING:
+    from tools.databases.choices import SchemaCache
+    from tools.databases.guarded_database import GuardedDatabase
 
 
 class BareNamedDatabase:
@@ -50,6 +55,10 @@ class BareNamedDatabase:
         full = {each.name: _full(each) for each in self.schema().tables}
         columns = tuple((full.get(table, table), column) for table, column in wanted.columns)
         return self.whole.distinct(replace(wanted, columns=columns), limits)
+
+    def keep_schema(self, cache: "SchemaCache") -> None:
+        """See `GuardedDatabase.keep_schema`; what is kept has full names."""
+        cast("GuardedDatabase", self.whole).keep_schema(cache)
 
     def prepare(self) -> None:
         """Get ready for the first query."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from sqlglot import exp
-
 from tools.databases.files.file_kinds import is_url, names_a_file
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
 from tools.schema import ColumnRef, Schema
@@ -52,12 +50,16 @@ class Distinct:
 @lru_cache(maxsize=65_536)
 def quoted(name: str, dialect: str) -> str:
     """`name` as an identifier of the dialect that no keyword and no character can break."""
+    from sqlglot import exp
+
     return exp.to_identifier(name, quoted=True).sql(dialect)
 
 
 @lru_cache(maxsize=64)
 def _template(dialect: str, most: int, longest: int) -> tuple[str, str, str]:
     """What stands before the column's name, between it and the table's, and after that."""
+    from sqlglot import exp
+
     found = exp.column("found")
     short = exp.LTE(this=exp.Length(this=found.copy()), expression=exp.Literal.number(longest))
     rows = exp.select(exp.column(_COLUMN, quoted=True).as_("found")).from_(exp.table_(_TABLE, quoted=True))

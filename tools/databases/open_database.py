@@ -129,7 +129,7 @@ def _words(text: str) -> set[str]:
 @overload
 def open_database(
     source: str | Path | Sequence[str | Path], *, engine: str = "auto", isolated: Literal[True]
-) -> IsolatedDatabase: ...
+) -> IsolatedDatabase | BareNamedDatabase: ...
 
 
 @overload
