@@ -263,7 +263,7 @@ def quiz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
 def test_the_benchmark_is_evaluated(quiz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     model = AnsweringModel(lambda question: SAID[question])
-    monkeypatch.setattr("agent.assemble.load_model", lambda choice: model)
+    monkeypatch.setattr("app.measure.evaluate.load_model", lambda choice: model)
     told = last_line(run("eval", "quiz", "--data", quiz, "--out", tmp_path, "--engine", engine, "--no-constrain"))
     assert (told["dataset"], told["n"], told["executed"], told["ex"]) == ("quiz", 4, 4, 0.75)
     assert {name: level["ex"] for name, level in told["by_difficulty"].items()} == {"warm-up": 1.0, "final": 0.5}

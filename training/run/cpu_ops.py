@@ -31,7 +31,7 @@ class Block:
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, blocks: Iterable[Block]) -> Tensor:
-    """Attention of query [rows, heads, dim] to key and value [rows, kv_heads, dim], block by block -> [rows, heads * dim].
+    """Attention of query [rows, heads, dim] to key and value [keys, kv_heads, dim], block by block -> [rows, heads * dim].
 
     Heads that share keys are stacked along the rows, so that no key is repeated. The probabilities are kept for the
     backward pass; gradients of keys and values are summed in fp32, in the order of the blocks.
@@ -69,15 +69,15 @@ class _BlockedAttention(torch.autograd.Function):
             seen = functional.softmax(scores.add_(block.bias), -1).view(kv_heads, group * block.size, -1)
             out[block.rows] = _unstacked(torch.bmm(seen, v), group)
             kept.append((block, q, k, v, seen))
-        ctx.kept, ctx.shape = kept, (rows, heads, kv_heads, dim)
+        ctx.kept, ctx.shape = kept, (rows, heads, key.shape)
         return out.view(rows, -1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        rows, heads, kv_heads, dim = ctx.shape
+        rows, heads, (key_rows, kv_heads, dim) = ctx.shape
         grad = grad.view(rows, heads, dim)
         to_query = torch.empty_like(grad)
-        to_key, to_value = (torch.zeros(kv_heads, rows, dim) for _ in range(2))
+        to_key, to_value = (torch.zeros(kv_heads, key_rows, dim) for _ in range(2))
         for block, q, k, v, seen in ctx.kept:
             own = _stacked(grad[block.rows], kv_heads)
             scores = torch._softmax_backward_data(torch.bmm(own, v.transpose(1, 2)), seen, -1, seen.dtype)

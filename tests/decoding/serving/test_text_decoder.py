@@ -255,7 +255,7 @@ def test_scores_are_the_log_probabilities_of_the_tokens(checkpoint: Path, decode
     expected = rows[torch.arange(len(tokens)), torch.tensor(tokens)].tolist()
     found = token_scores(decoder_given_text, PROMPT, tokens, alternatives=1)
     assert [each.log_prob for each in found] == pytest.approx(expected, abs=1e-3)
-    assert [each.alternatives[0][1] for each in found] == pytest.approx(rows.max(-1).values.tolist(), abs=1e-3)
+    assert [each.alternatives[0].log_prob for each in found] == pytest.approx(rows.max(-1).values.tolist(), abs=1e-3)
 
 
 def test_other_beginnings_are_ranked_by_the_whole_way(checkpoint: Path, decoder_given_text: TextDecoder) -> None:

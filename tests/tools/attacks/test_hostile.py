@@ -131,10 +131,10 @@ def test_views_and_macros_of_a_hostile_file(tmp_path: Path) -> None:
 
 def test_settings_are_safe_and_locked(databases: dict[str, DuckDBDatabase | SQLiteDatabase]) -> None:
     """Past the rule that only a SELECT runs, nothing may still be set."""
-    cursor = databases["duckdb"]._connection.cursor()  # type: ignore[union-attr]
-    for setting in ("enable_external_access", "python_enable_replacements", "autoload_known_extensions"):
-        assert cursor.execute(f"SELECT current_setting('{setting}')").fetchone() == (False,)
+    with databases["duckdb"]._cursor(Limits()) as (cursor, _):  # type: ignore[union-attr]
+        for setting in ("enable_external_access", "python_enable_replacements", "autoload_known_extensions"):
+            assert cursor.execute(f"SELECT current_setting('{setting}')").fetchone() == (False,)
+            with pytest.raises(duckdb.Error, match="locked"):
+                cursor.execute(f"SET {setting} = true")
         with pytest.raises(duckdb.Error, match="locked"):
-            cursor.execute(f"SET {setting} = true")
-    with pytest.raises(duckdb.Error, match="locked"):
-        cursor.execute("SET memory_limit = '100GB'")
+            cursor.execute("SET memory_limit = '100GB'")

@@ -22,7 +22,7 @@ from typing import Literal
 
 from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.database import Database
-from tools.databases.duckdb_database import DuckDBDatabase, _one_select
+from tools.databases.duckdb_database import DuckDBDatabase
 from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.open_database import RestrictedDatabase, open_database
 from tools.guard.visibility import Visibility
@@ -123,7 +123,7 @@ def _ordered(result: Result) -> list[str]:
 
 def _second_lock_ms(sql: str, database: DuckDBDatabase) -> float:
     with database._cursor(LIMITS) as (cursor, _):
-        return _ms(lambda: _one_select(cursor, "", sql) or database._reads().objection(cursor, sql))
+        return _ms(lambda: database._objection(cursor, "", sql))
 
 
 def _ms(do: Callable[[], object]) -> float:

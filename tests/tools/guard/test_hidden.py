@@ -10,13 +10,12 @@ import pytest
 import sqlalchemy as sa
 
 from tests.tools.databases.server.servers import Server
-from tests.tools.guard.fuzzing.differential import CANARIES, WHOLE
+from tests.tools.guard.fuzzing.differential import CANARIES, HIDDEN, WHOLE, held_to_visible, without_bare_names
 from tools.databases.database import Database
 from tools.databases.open_database import RestrictedDatabase, open_database, restricted
 from tools.guard.visibility import Visibility
 from tools.result import Limits, OpenError, QueryError, Result
 
-HIDDEN = Visibility(("people", "pets"), ("people.wage",))
 NESTED = (
     "SELECT 1 /*/* */ , ' */ , (SELECT max(wage) FROM people) --'",
     "SELECT 1 /*/* */ , $z$ */ , (SELECT max(wage) FROM people) --$z$",
@@ -74,7 +73,7 @@ def _run(url: str, *statements: str) -> None:
 
 
 def held(database: Database, statements: tuple[str, ...]) -> None:
-    seen = RestrictedDatabase(database, HIDDEN)
+    seen = held_to_visible(database)
     for sql in statements:
         outcome = seen.execute(sql)
         shown = repr((outcome.columns, outcome.rows) if isinstance(outcome, Result) else outcome)
@@ -130,7 +129,7 @@ def test_the_engine_alone_reads_nothing_hidden(kind: str, tmp_path: Path) -> Non
     """Past the guard and the rewriting: guards against a second lock that works because the first stands before it."""
     with made(kind, tmp_path) as database:
         database.hold_to(HIDDEN.seen(database.schema()))
-        run = database._run  # type: ignore[attr-defined]
+        run = without_bare_names(database)._run  # type: ignore[attr-defined]
         for sql in (*READS, *(("SELECT rowid FROM people", "SELECT 1 IN secret") if kind == "sqlite" else ())):
             outcome = run(sql, Limits())
             assert isinstance(outcome, QueryError) and outcome.kind == "refused", (sql, outcome)
@@ -140,11 +139,12 @@ def test_the_engine_alone_reads_nothing_hidden(kind: str, tmp_path: Path) -> Non
 
 def test_duckdb_alone_calls_no_function_that_reads_elsewhere(tmp_path: Path) -> None:
     with made("duckdb", tmp_path) as database:
+        run = without_bare_names(database)._run  # type: ignore[attr-defined]
         for call in ("getvariable('x')", "current_setting('threads')", "(SELECT count(*) FROM duckdb_settings())"):
-            outcome = database._run(f"SELECT {call}", Limits())  # type: ignore[attr-defined]
+            outcome = run(f"SELECT {call}", Limits())
             assert isinstance(outcome, QueryError) and outcome.kind == "refused", (call, outcome)
         for source in ("query('SELECT 1')", "read_text('x')", "pragma_version()", "(DESCRIBE people)", "(SHOW TABLES)"):
-            outcome = database._run(f"SELECT * FROM {source}", Limits())  # type: ignore[attr-defined]
+            outcome = run(f"SELECT * FROM {source}", Limits())
             assert isinstance(outcome, QueryError) and outcome.kind == "refused", (source, outcome)
 
 
@@ -153,7 +153,7 @@ def test_postgresql_alone_reads_no_hidden_table(postgresql: Server) -> None:
     views = ("CREATE VIEW shown AS SELECT name FROM pets", "CREATE VIEW unseen AS SELECT v FROM secret")
     with at(postgresql, "locked", (*WHOLE, *views)) as database:
         database.hold_to(Visibility(("people", "pets", "shown"), ("people.wage",)).seen(database.schema()))
-        run = database._run  # type: ignore[attr-defined]
+        run = without_bare_names(database)._run  # type: ignore[attr-defined]
         for sql in ("SELECT v FROM secret", "SELECT count(*) FROM unseen", "TABLE secret"):
             outcome = run(sql, Limits())
             assert isinstance(outcome, QueryError) and outcome.kind == "refused", (sql, outcome)
@@ -172,9 +172,13 @@ TWO_SCHEMAS = (
 def test_tables_of_another_schema_are_other_tables(postgresql: Server) -> None:
     """A search path made `payroll` and `hr.payroll` two names of one table, of which one was hidden."""
     with at(postgresql, "paths", TWO_SCHEMAS, "ALTER DATABASE {name} SET search_path = public, hr") as database:
-        assert [table.name for table in database.schema().tables] == ["people", "pets", "secret", "hr.payroll"]
-        assert isinstance(database.execute("SELECT * FROM payroll"), Result)  # the path holds where nothing is hidden
+        whole = without_bare_names(database)
+        assert [table.name for table in whole.schema().tables] == ["people", "pets", "secret", "hr.payroll"]
+        assert [table.name for table in database.schema().tables] == ["people", "pets", "secret", "payroll"]
+        for each in (database, whole):  # the path holds where nothing is hidden
+            assert isinstance(each.execute("SELECT * FROM payroll"), Result)
         seen = restricted(database, (), ("hr.payroll",))
+        assert [table.name for table in seen.schema().tables] == ["people", "pets", "secret"]
         for sql in ("SELECT * FROM payroll", "SELECT * FROM hr.payroll", "SELECT (SELECT max(wage) FROM payroll)"):
             assert isinstance(seen.execute(sql), QueryError), sql
         assert isinstance(seen.execute("SELECT * FROM public.people"), Result)
@@ -182,7 +186,7 @@ def test_tables_of_another_schema_are_other_tables(postgresql: Server) -> None:
 
 def test_types_that_know_hidden_names_are_refused(postgresql: Server) -> None:
     with at(postgresql, "types") as database:
-        seen = RestrictedDatabase(database, HIDDEN)
+        seen = held_to_visible(database)
         for sql in (
             "SELECT row_to_json(json_populate_record(null::people,'{}'))",
             "SELECT row_to_json(null::public._people)",
@@ -209,7 +213,7 @@ def test_types_that_hold_hidden_names_are_refused(postgresql: Server) -> None:
     """A composite type that has the type of a table's rows in it told the names of the table's columns."""
     with at(postgresql, "made", (*WHOLE, *MADE)) as database:
         assert database.schema().own_types == {"mood", "shade", "pair"}
-        seen = RestrictedDatabase(database, HIDDEN)
+        seen = held_to_visible(database)
         for sql in (
             """SELECT row_to_json('(1,"(1,a,2,b)")'::pair)""",
             "SELECT row_to_json(CAST(NULL AS pair))",
@@ -274,7 +278,7 @@ def test_the_lock_goes_with_the_queries_to_their_process(kind: str, tmp_path: Pa
         )
         with closing(opened) as database:
             assert isinstance(database.execute("SELECT v FROM secret"), Result)
-            seen = RestrictedDatabase(database, HIDDEN)
+            seen = held_to_visible(database)
             outcome = database.execute("SELECT v FROM secret")
             assert isinstance(outcome, QueryError) and outcome.kind == "refused"
             assert isinstance(seen.execute("SELECT * FROM people"), Result)
@@ -304,8 +308,9 @@ def test_an_account_that_may_read_less_is_a_lock(kind: str, table: str, request:
         _run(superuser, *NARROW[kind])
         try:
             with closing(open_database(server.url_of("narrow", "narrowed"))) as database:
+                run = without_bare_names(database)._run  # type: ignore[attr-defined]
                 for sql in ("SELECT max(wage) FROM people", "SELECT v FROM secret"):
-                    assert isinstance(database._run(sql, Limits()), QueryError)  # type: ignore[attr-defined]
+                    assert isinstance(run(sql, Limits()), QueryError)
                 is_listed = database.schema().table("people") is not None
                 seen = restricted(database, (table,), ("people.wage",) if is_listed else ())
                 outcome = seen.execute(f"SELECT * FROM {table} ORDER BY id LIMIT 1")
@@ -362,7 +367,7 @@ def test_macros_and_types_of_the_file_are_not_named(tmp_path: Path) -> None:
         "CREATE TABLE moods (secret mood)",
     )
     with made("duckdb", tmp_path, (*WHOLE, *own)) as database:
-        seen = RestrictedDatabase(database, HIDDEN)
+        seen = held_to_visible(database)
         for sql in ("SELECT to_char(1, 'a')", "SELECT enum_range(NULL::mood)", "SELECT CAST([] AS mood[])"):
             outcome = seen.execute(sql)
             assert isinstance(outcome, QueryError) and "made by this database" in outcome.message, (sql, outcome)

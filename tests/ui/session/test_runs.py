@@ -77,8 +77,9 @@ def test_opening_other_data_ends_what_runs_on_the_first(slow: Workspace, tmp_pat
     assert rows(ada) == [[1]]
 
 
-def test_a_run_goes_on_when_its_page_is_gone_and_is_there_on_return(slow: Workspace) -> None:
-    """Closing the tab once stopped the answer."""
+def test_a_run_goes_on_when_its_page_is_gone_and_is_there_on_return(tmp_path: Path) -> None:
+    """Closing the tab once stopped the answer. Coming back opens the data, which takes longer than a quick answer."""
+    slow = scripted_workspace(tmp_path, SCRIPT, pause_s=1.0)
     run = slow.session("one", "ada").begin_run(Question(PER_COUNTRY))
     slow.leave("one")
     back = slow.session("two", "ada")

@@ -116,10 +116,10 @@ def _csv_options(path: Path, first: FirstRows, headings: Headings, choice: Choic
     if choice.header is not None and is_told and headings.data < len(first.rows):
         listed = ", ".join(map(literal, names))
         return [
-            f", skip = {first.lines_before[headings.data]}, header = false, names = [{listed}]{fixed}{attempt}"
+            f", skip = {first.rows_before[headings.data]}, header = false, names = [{listed}]{fixed}{attempt}"
             for attempt in _CSV_ATTEMPTS
         ]
-    skip = first.lines_before[headings.header] if 0 < headings.header < len(first.rows) else 0
+    skip = first.rows_before[headings.header] if 0 < headings.header < len(first.rows) else 0
     named = "" if choice.header == DETECT else f", header = {str(choice.header is not None).lower()}"
     return [f", skip = {skip}{named}{fixed}{attempt}" for attempt in _CSV_ATTEMPTS]
 

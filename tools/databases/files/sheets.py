@@ -165,10 +165,11 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """Rows of a CSV file that are not blank, and the lines before each."""
+    """Rows of a CSV file that are not blank, and how many rows stand before each, blank ones included: a row that is written
+    over several lines is one to DuckDB, too, when it skips some."""
 
     rows: list[list[str]]
-    lines_before: list[int]
+    rows_before: list[int]
     separator: str
 
 
@@ -203,7 +204,7 @@ def find_headings(rows: Sequence[Sequence[Any]], spans: Collection[tuple[int, in
     """Where the names stand, which may take two rows: groups over columns, or units below them. `spans`: the cells that a
     workbook has merged, as row, first and last column.
 
-    >>> find_headings([["", "2023", ""], ["town", "Q1", "Q2"], ["Bern", 1, 2], ["Chur", 3, 4]]).names
+    >>> find_headings([["town", "2023", ""], ["", "Q1", "Q2"], ["Bern", 1, 2], ["Chur", 3, 4]]).names
     ('town', '2023 Q1', '2023 Q2')
     """
     header = find_header(rows)
@@ -271,7 +272,7 @@ def _is_second_header(rows: Sequence[Sequence[Any]], header: int, spans: Collect
     measured = [column for column in range(len(lower)) if _holds_values(below, column)]
     names = [_at(lower, column) for column in measured if _filled(_at(lower, column))]
     others = [_at(lower, column) for column in range(len(lower)) if column not in measured]
-    others_blank = not any(map(_filled, others))
+    others_blank = not any(map(_filled, others)) and len(lower) > 1  # of one column, a word is a value like any
     are_words = len(names) >= (1 if others_blank else 2) and not any(
         _is_value(name) or _is_nothing(name) for name in names
     )
@@ -349,13 +350,12 @@ def _head(path: Path) -> str:
 
 def _split(lines: Sequence[str], separator: str) -> FirstRows:
     reader = csv.reader(io.StringIO("".join(lines), newline=""), delimiter=separator)
-    found, before, line = list[list[str]](), list[int](), 0
+    found, before = list[list[str]](), list[int]()
     try:
-        for row in reader:
+        for place, row in enumerate(reader):
             if any(map(_filled, row)):
                 found.append(row)
-                before.append(line)
-            line = reader.line_num
+                before.append(place)
             if len(found) == FIRST_ROWS:
                 break
     except csv.Error:  # a cell that is too long, say

@@ -266,8 +266,8 @@ def test_spilling_stays_out_of_the_users_folder(tmp_path: Path) -> None:
         tmp_path / "x.duckdb", "CREATE TABLE t AS SELECT range AS i, md5(range::VARCHAR) AS h FROM range(300000)"
     )
     database, small = open_database(path), Limits(max_rows=5, memory_limit_mb=64)
-    cursor = database._connection.cursor()  # type: ignore[attr-defined]
-    assert str(tmp_path) not in cursor.execute("SELECT current_setting('temp_directory')").fetchone()[0]
+    with database.whole._cursor(small) as (cursor, _):  # type: ignore[attr-defined]
+        assert str(tmp_path) not in cursor.execute("SELECT current_setting('temp_directory')").fetchone()[0]
     outcome = database.execute("SELECT h FROM t ORDER BY h, i", small)
     assert not isinstance(outcome, QueryError) or outcome.kind == "memory"
     assert os.listdir(tmp_path) == ["x.duckdb"]

@@ -18,6 +18,7 @@ from agent.conversation import Conversation
 from agent.prompts.profiles import load_profile
 from tests.agent.conftest import ScriptedModel
 from tests.tools.databases.server.servers import Server
+from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.open_database import open_database
 from tools.databases.sqlalchemy_database import SQLAlchemyDatabase, open_url
 from tools.result import Limits, QueryError, Result
@@ -256,7 +257,8 @@ def test_a_question_is_answered_as_a_role_that_may_only_read(kind: str, request:
     )
     assert (answer.rows, answer.error) == ([["Nuit"]], None)
     assert answer.dialect == {"postgresql": "postgres", "mariadb": "mysql"}[kind]
-    refused = database._run("DELETE FROM album", Limits())  # type: ignore[attr-defined]
+    engine = database.whole if isinstance(database, BareNamedDatabase) else database
+    refused = engine._run("DELETE FROM album", Limits())  # type: ignore[attr-defined]
     assert isinstance(refused, QueryError)
     database.close()
     with owner.connect() as connection:

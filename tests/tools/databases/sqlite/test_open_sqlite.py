@@ -16,7 +16,7 @@ from tools.databases import sqlite_schema
 from tools.databases.database import Database
 from tools.databases.files import loaders
 from tools.databases.open_database import open_database
-from tools.result import OpenError, QueryError
+from tools.result import DEFAULT_LIMITS, OpenError, QueryError
 
 SPIDER = Path(__file__).parents[4].parent / "shared" / "data" / "spider" / "database"
 
@@ -112,7 +112,8 @@ def test_a_copy_holds_what_the_file_holds(name: str) -> None:
         original.text_factory = lambda raw: raw.decode(errors="ignore")
         for table in copy.schema().tables:
             theirs = original.execute(f'SELECT * FROM "{table.name}"').fetchall()
-            ours = copy._connection.cursor().execute(f'SELECT * FROM "{table.name}"').fetchall()  # type: ignore[attr-defined]
+            with copy._cursor(DEFAULT_LIMITS) as (cursor, _):  # type: ignore[attr-defined]
+                ours = cursor.execute(f'SELECT * FROM "{table.name}"').fetchall()
             assert len(ours) == table.row_count == len(theirs)
             assert [_plain(row) for row in ours] == [_plain(row) for row in theirs]
     copy.close()

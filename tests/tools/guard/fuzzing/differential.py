@@ -31,7 +31,9 @@ import sqlalchemy as sa
 
 from tests.tools.databases.server.servers import Server, running
 from tests.tools.guard.fuzzing.oddities import Oddities
-from tools.databases.open_database import RestrictedDatabase, open_database
+from tools.databases.bare_names import BareNamedDatabase
+from tools.databases.database import Database
+from tools.databases.open_database import open_database, restricted
 from tools.guard.allowed import never
 from tools.guard.visibility import Visibility
 from tools.result import Limits, QueryError
@@ -54,16 +56,28 @@ REDUCED = (
     "INSERT INTO people VALUES (1, 'ann', 'x'), (2, 'bob', 'y'), (3, 'eve', 'x')",
 )
 
+
+def without_bare_names(database: Database) -> Database:
+    """The database that the engine's own locks are in."""
+    return database.whole if isinstance(database, BareNamedDatabase) else database
+
+
+def held_to_visible(database: Database) -> Database:
+    """The database of which HIDDEN holds, as the program holds it."""
+    return restricted(database, HIDDEN.tables, HIDDEN.hidden)
+
+
 Answer = tuple[bool, str]  # whether it ran, and the rows or the error
 
 
 @dataclass
 class Target:
-    """An engine under test. `whole` and `reduced` run a text without our locks; `inspected` asks the engine what it reads."""
+    """An engine under test. `whole` and `reduced` run a text without our locks; `inspected` asks the engine what it reads.
+    `opened` is held to what is visible as the program does it, bare names and all."""
 
     name: str
     dialect: str
-    database: Any
+    opened: Database
     whole: Callable[[str], Answer]
     reduced: Callable[[str], Answer]
     secret: Path
@@ -73,14 +87,15 @@ class Target:
     ran: int = 0
 
     def __post_init__(self) -> None:
-        run = self.database._run
+        engine: Any = without_bare_names(self.opened)
+        run = engine._run
 
         def recording(sql: str, *more: Any, **named: Any) -> Any:
             self.reached.append(sql)
             return run(sql, *more, **named)
 
-        self.database._run = recording
-        self.restricted = RestrictedDatabase(self.database, HIDDEN)
+        engine._run = recording
+        self.restricted = held_to_visible(self.opened)
 
     def harm(self, sql: str) -> str:
         """What is wrong with how the statement was treated; "" when nothing is."""
@@ -187,7 +202,7 @@ def server_target(server: Server, name: str, settings: str) -> Target:
     dialect = "postgres" if server.kind == "postgresql" else "mysql"
     title = f"{server.kind} with {settings.rpartition('SET ')[2]}" if settings else server.kind
     inspected = _PostgreSQLCalls(server.url_of(server.superuser, name)) if dialect == "postgres" else lambda text: ""
-    answers = partial(_server, opened), partial(_server, reduced)
+    answers = partial(_server, without_bare_names(opened)), partial(_server, without_bare_names(reduced))
     return Target(title, dialect, opened, *answers, folder / "secret", inspected)
 
 
