@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from tools.databases.database import Database, Distinct
-from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
+from tools.guard.guard import MAX_CHARACTERS
+from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema, Table
-from tools.sql.qualified import qualified
+from tools.sql.qualified import Qualified, qualified
 
 if TYPE_CHECKING:
     from tools.databases.choices import SchemaCache
@@ -38,7 +39,9 @@ class BareNamedDatabase:
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """See `Database.execute`."""
-        statement = qualified(sql, self.schema())
+        statement = self._qualified(sql)
+        if isinstance(statement, QueryError):
+            return statement
         outcome = self.whole.execute(statement.text, limits)
         if isinstance(outcome, QueryError):
             return replace(outcome, position=statement.origin(outcome.position))
@@ -46,13 +49,18 @@ class BareNamedDatabase:
 
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         """See `Database.explain`."""
-        statement = qualified(sql, self.schema())
+        statement = self._qualified(sql)
+        if isinstance(statement, QueryError):
+            return statement
         problem = self.whole.explain(statement.text, limits)
         return problem and replace(problem, position=statement.origin(problem.position))
 
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """See `Database.distinct`."""
-        full = {each.name: _full(each) for each in self.schema().tables}
+        try:
+            full = {each.name: _full(each) for each in self.schema().tables}
+        except OpenError as error:
+            return QueryError("connection", str(error))
         columns = tuple((full.get(table, table), column) for table, column in wanted.columns)
         return self.whole.distinct(replace(wanted, columns=columns), limits)
 
@@ -71,6 +79,14 @@ class BareNamedDatabase:
     def close(self) -> None:
         """Close the database."""
         self.whole.close()
+
+    def _qualified(self, sql: str) -> Qualified | QueryError:
+        if len(sql) > MAX_CHARACTERS:  # reading it would take seconds; the guard refuses it unread
+            return Qualified(sql)
+        try:
+            return qualified(sql, self.schema())
+        except OpenError as error:
+            return QueryError("connection", str(error))
 
 
 def with_bare_names(schema: Schema) -> Schema:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter
 
 import duckdb
 import pytest
@@ -106,3 +107,11 @@ def test_notes_may_name_a_table_either_way(shop: Database) -> None:
     assert orders is not None and users is not None
     assert ForeignKey(("oid",), "days", ("day",)) in orders.foreign_keys
     assert (users.columns[1].comment, orders.columns[0].comment) == ("who", "n")
+
+
+def test_a_statement_that_is_too_long_is_refused_unread(shop: Database) -> None:
+    """It was parsed for its names before the guard saw its length: 400 kB took 6 s, outside every deadline."""
+    started = perf_counter()
+    outcome = shop.execute("SELECT 1 FROM users WHERE " + " OR ".join(["uid = 1"] * 40_000))
+    assert isinstance(outcome, QueryError) and outcome.kind == "refused"
+    assert perf_counter() - started < 2
