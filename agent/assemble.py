@@ -105,8 +105,7 @@ class LoadedModel:
         calibration = self._beside_adapter(read_calibration) if profile.raw else None
         if options.at_least and not (calibration and calibration.answer_from):
             raise OptionRefused(
-                "--at-least needs a model of which it is known how often its answers are right: leave it out, or take the "
-                "embedded model"
+                "--at-least needs a model with bounds: `sqlagent train confidence --answers` fits them; leave it out until then"
             )
         return AgentContext(
             database=with_annotations(database, options.knowledge.annotations),
