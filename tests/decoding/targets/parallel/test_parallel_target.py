@@ -216,8 +216,11 @@ def test_an_error_is_one_line_and_ends_all(tmp_path: Path) -> None:
     command = [*COMMAND, "ask", "How many albums?", "--model", str(path), "--dtype", "int8", "--device", "cpu"]
     said = [(*process.communicate(timeout=SECONDS), process.returncode) for process in started_with(2, command)]
     assert said[0][::2] == ("", 6)
-    assert "int8 weights are computed by one process: give --dtype fp32 or bf16" in said[0][1].splitlines()[-1]
-    assert "Traceback" not in said[0][1] and said[1] == ("", "", 0)
+    own, other = (
+        err.partition("nanobind: ")[0] for _, err, _ in said
+    )  # DuckDB 2.0 reports what torch keeps of it at the end
+    assert "int8 weights are computed by one process: give --dtype fp32 or bf16" in own.splitlines()[-1]
+    assert "Traceback" not in own and (said[1][0], other, said[1][2]) == ("", "", 0)
 
 
 def test_several_processes_without_torchrun() -> None:
