@@ -17,6 +17,7 @@ chosen on `choosing`, and `sealed` is read by commands only.
 Reads the training questions of Spider, Spider-Syn and BIRD, and makes sure that no dev questions are among them.
 """
 
+import gzip
 import hashlib
 import json
 import os
@@ -217,11 +218,14 @@ def part_of(data: Path, part: Part) -> list[str]:
 
 
 def json_lines(file: Path) -> list[dict[str, Any]]:
-    """The objects of a file, one a line. Raises DatasetError, which names the line that is none."""
-    if not file.is_file():
+    """The objects of a file or of its gzipped copy `FILE.gz`, one a line. Raises DatasetError, which names the line that is
+    none."""
+    packed = file.with_name(f"{file.name}.gz")
+    if not file.is_file() and not packed.is_file():
         raise DatasetError(f"{file} is not there: {_LAYOUT}")
+    text = file.read_bytes() if file.is_file() else gzip.decompress(packed.read_bytes())
     found = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text.decode("utf-8").splitlines(), 1):
         try:
             found.append(json.loads(line))
         except json.JSONDecodeError as error:
