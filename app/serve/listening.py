@@ -5,11 +5,16 @@ import hmac
 import json
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.shared import exit_codes
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+
+KEEP_ALIVE_S = 75  # as nginx
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -81,13 +86,23 @@ async def refuse(send: Send, status: int, message: str, kind: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def server_config(app: App, host: str, port: int) -> "Config":
+    """How uvicorn serves `app`. Idle connections stay for longer than clients keep theirs (httpx, and so OpenAI's client:
+    5 s): with uvicorn's own 5 s a request may meet a connection that is just being closed."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app, host, port, log_level="warning", access_log=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S
+    )
+
+
 def listen(app: App, host: str, port: int, path: str, api_key: str | None) -> None:
     """Serve until stopped, and say on stderr where. Ends with one line where the address cannot be had."""
     import uvicorn
 
     from ui.http.middleware import LOOPBACK
 
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, proxy_headers=False)
+    config = server_config(app, host, port)
     try:
         listener = config.bind_socket()
     except SystemExit as error:

@@ -8,11 +8,13 @@ from typing import Any
 
 import uvicorn
 
+from app.serve.listening import server_config
+
 
 @contextmanager
 def serving(app: Any) -> Iterator[str]:
     """The address, while it is served."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning")
+    config = server_config(app, "127.0.0.1", 0)
     server, listener = uvicorn.Server(config), config.bind_socket()
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Barrier
+from time import sleep
 
 import httpx
 import openai
@@ -219,6 +220,15 @@ def test_a_full_queue_refuses_and_then_serves_again(client: openai.OpenAI, decod
     assert all(text == _plainly(decoder, f"question {number}", 60) for number, text in served.items())
     together = Barrier(1)
     assert ask(0) is not None
+
+
+def test_an_idle_connection_outlives_the_clients_patience(url: str, decoder: TextDecoder) -> None:
+    """Server and client both gave up an idle connection after 5 s: a request just then met a reset."""
+    with httpx.Client(limits=httpx.Limits(keepalive_expiry=30), headers=HEADERS) as client:
+        address = f"{url}/models"
+        first = client.get(address).extensions["network_stream"].get_extra_info("client_addr")
+        sleep(5.5)
+        assert client.get(address).extensions["network_stream"].get_extra_info("client_addr") == first
 
 
 def test_a_reader_who_leaves_frees_the_place(client: openai.OpenAI, decoder: TextDecoder) -> None:
