@@ -13,7 +13,7 @@ from functools import lru_cache
 from agent.grammar.actions import never, room
 from agent.grammar.facts import Facts
 from agent.grammar.notation import Action, End, Names, Step, Symbol
-from agent.grammar.scope import Catalog, FromItem, Relation, Scope
+from agent.grammar.scope import Catalog, FromItem, Relation, Scope, relations_of
 from agent.grammar.words import FUNCTIONS, WordSet, lowered, plain_set
 from agent.prompts.plan_format import quoted_name
 from tools.schema import ColumnRef, Schema
@@ -37,9 +37,8 @@ _WORDS = """
 
 def plan_catalog(schema: Schema, facts: Facts | None = None) -> Catalog:
     """The schema's tables as a catalog for plans."""
-    columns = ((table.name, tuple(column.name for column in table.columns)) for table in schema.tables)
     return Catalog(
-        tuple(Relation(name, names, len(names)) for name, names in columns),
+        relations_of(schema),
         "plan",
         FUNCTIONS.get(schema.dialect) or FUNCTIONS["sqlite"] | FUNCTIONS["duckdb"],
         facts,

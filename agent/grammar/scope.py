@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from agent.grammar.facts import Facts
-from agent.grammar.words import FUNCTIONS, Function
+from agent.grammar.words import FUNCTIONS, Function, WordSet
 from tools.schema import ColumnRef, Schema
 
 Phase = Literal["items", "from", "body"]
@@ -182,7 +182,7 @@ class Scope:
     def payable(self) -> bool:
         """Whether FROM can still provide what the SELECT list uses."""
         relations = tuple(source.relation for source in self.sources)
-        return self.catalog.payable(self.relations, relations, self.bare - set(self.merged), self.owed)
+        return payable(self.relations, relations, self.bare - set(self.merged), self.owed)
 
     def bound(self, relation: Relation, alias: str) -> "Scope | None":
         """The scope with one more source; None if that is not possible."""
@@ -231,13 +231,10 @@ class Catalog:
         names = [name for table in self.tables for name in (table.name, *table.spelled)]
         return {name.lower(): name for name in reversed(names)}
 
-    def payable(
-        self, offered: tuple[Relation, ...], sources: tuple[Relation, ...], bare: frozenset[str], owed: Owed
-    ) -> bool:
-        """Whether sources can be added until every owed qualifier has its columns and every bare column one owner."""
-        if not bare and not owed:
-            return True
-        return _payable(offered, sources, bare, owed)
+    @cached_property
+    def words(self) -> dict[frozenset[str], WordSet]:
+        """The words of the sets of keys that were asked for, as the schema spells them: they go when the catalog goes."""
+        return {}
 
 
 def catalog_of(schema: Schema, dialect: str, facts: Facts | None = None, products: bool = False) -> Catalog:
@@ -245,9 +242,22 @@ def catalog_of(schema: Schema, dialect: str, facts: Facts | None = None, product
 
     `facts` limit joins and literals; without them every column may join every other.
     """
-    columns = ((table.name, tuple(column.name for column in table.columns)) for table in schema.tables)
-    relations = tuple(Relation(name, names, len(names)) for name, names in columns)
-    return Catalog(relations, dialect, FUNCTIONS[dialect], facts, products)
+    return Catalog(relations_of(schema), dialect, FUNCTIONS[dialect], facts, products)
+
+
+def relations_of(schema: Schema) -> tuple[Relation, ...]:
+    """The tables, the same objects for equal names, so that what is cached by them serves one question after another."""
+    return _relations(tuple((table.name, tuple(column.name for column in table.columns)) for table in schema.tables))
+
+
+@lru_cache(maxsize=16)
+def _relations(tables: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[Relation, ...]:
+    return tuple(Relation(name, columns, len(columns)) for name, columns in tables)
+
+
+def payable(offered: tuple[Relation, ...], sources: tuple[Relation, ...], bare: frozenset[str], owed: Owed) -> bool:
+    """Whether sources can be added until every owed qualifier has its columns and every bare column one owner."""
+    return not (bare or owed) or _payable(offered, sources, bare, owed)
 
 
 @lru_cache(maxsize=16384)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 
 from agent.grammar import visible_names as visible
 from agent.grammar.facts import literal_set
@@ -23,9 +22,11 @@ def named(keys: Callable[[Scope], frozenset[str]]) -> Callable[[Scope], WordSet]
     return lambda scope: _spelled(scope.catalog, keys(scope))
 
 
-@lru_cache(maxsize=4096)
 def _spelled(catalog: Catalog, keys: frozenset[str]) -> WordSet:
-    return name_set(frozenset(catalog.spelling.get(key, key) for key in keys), catalog.dialect)
+    if keys not in catalog.words:
+        names = frozenset(catalog.spelling.get(key, key) for key in keys)
+        catalog.words[keys] = name_set(names, catalog.dialect)
+    return catalog.words[keys]
 
 
 def _plain(keys: Callable[[Scope], frozenset[str]]) -> Callable[[Scope], WordSet]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from agent.grammar.scope import LONG_FROM, MAX_SELVES, Catalog, FromItem, Owed, Relation, Scope
+from agent.grammar.scope import LONG_FROM, MAX_SELVES, FromItem, Owed, Relation, Scope, payable
 from tools.schema import ColumnRef
 
 _NEW = "\0"  # stands for a name that nobody uses
@@ -13,7 +13,7 @@ _NOTHING: frozenset[str] = frozenset()
 def own_columns(scope: Scope) -> frozenset[str]:
     """Columns of this level that may be written without a qualifier."""
     if scope.phase == "items":
-        return _affordable(scope.catalog, scope.relations, scope.bare, scope.owed, "")
+        return _affordable(scope.relations, scope.bare, scope.owed, "")
     single = _callable_alone(scope.sources, scope.merged)
     if scope.phase == "body":
         return single
@@ -45,7 +45,7 @@ def qualifiers(scope: Scope) -> frozenset[str]:
     Before FROM, a qualifier belongs to this level, even if an enclosing level has one of that name.
     """
     if scope.phase == "items":
-        return _with_amounts(scope, _nameable(scope.catalog, scope.relations, scope.bare, scope.owed))
+        return _with_amounts(scope, _nameable(scope.relations, scope.bare, scope.owed))
     levels = (scope,) if scope.within else (scope, *scope.outer())
     sources = (source for level in levels for source in level.sources)
     return _with_amounts(scope, frozenset(one.alias for one in sources if one.alias and one.relation.columns))
@@ -63,7 +63,7 @@ def _with_amounts(scope: Scope, names: frozenset[str]) -> frozenset[str]:
 def columns_of(scope: Scope, qualifier: str) -> frozenset[str]:
     """Columns that may follow `qualifier.`."""
     if scope.phase == "items":
-        return _affordable(scope.catalog, scope.relations, scope.bare, scope.owed, qualifier)
+        return _affordable(scope.relations, scope.bare, scope.owed, qualifier)
     sources = (level.source(qualifier) for level in (scope, *scope.outer()))
     return next((source.relation.columns for source in sources if source is not None), _NOTHING)
 
@@ -245,9 +245,7 @@ def _single(relations: tuple[Relation, ...]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
-def _affordable(
-    catalog: Catalog, offered: tuple[Relation, ...], bare: frozenset[str], owed: Owed, qualifier: str
-) -> frozenset[str]:
+def _affordable(offered: tuple[Relation, ...], bare: frozenset[str], owed: Owed, qualifier: str) -> frozenset[str]:
     """Columns that the SELECT list may use before FROM: after `qualifier`, or without one if it is empty."""
     every = _NOTHING.union(*(relation.columns for relation in offered))
     if qualifier:
@@ -255,19 +253,19 @@ def _affordable(
         debts = dict(owed)
         before = debts.get(qualifier, _NOTHING)
         every = named.columns if named else every
-        fits = {c: catalog.payable(offered, (), bare, _with(debts, qualifier, before | {c})) for c in every}
+        fits = {c: payable(offered, (), bare, _with(debts, qualifier, before | {c})) for c in every}
     else:
-        fits = {c: c in bare or catalog.payable(offered, (), bare | {c}, owed) for c in every}
+        fits = {c: c in bare or payable(offered, (), bare | {c}, owed) for c in every}
     return frozenset(column for column, fit in fits.items() if fit)
 
 
 @lru_cache(maxsize=4096)
-def _nameable(catalog: Catalog, offered: tuple[Relation, ...], bare: frozenset[str], owed: Owed) -> frozenset[str]:
+def _nameable(offered: tuple[Relation, ...], bare: frozenset[str], owed: Owed) -> frozenset[str]:
     """Qualifiers for the SELECT list: those already owed, and relations that FROM can name."""
     debts = dict(owed)
     able = (relation.key for relation in offered if relation.columns)
     return frozenset(debts) | {
-        key for key in able if key in debts or catalog.payable(offered, (), bare, _with(debts, key, _NOTHING))
+        key for key in able if key in debts or payable(offered, (), bare, _with(debts, key, _NOTHING))
     }
 
 

@@ -56,8 +56,8 @@ class Use:
         return {name: now[name] - then[name] for name in now if now[name] - then[name] > most[name]}
 
 
-ALLOWED = Use(memory_mb=80, files=8, threads=4, processes=0, objects=4000, cached=64)
-"""Growth after the warm-up, however many questions follow: a leak of 40 kB or 2 objects a question fails 2,000 of them."""
+ALLOWED = Use(memory_mb=48, files=8, threads=4, processes=0, objects=4000, cached=64)
+"""Growth after the warm-up, however many questions follow: a leak of 30 kB or 2 objects a question fails 2,000 of them."""
 
 
 def children() -> list[psutil.Process]:

@@ -13,7 +13,7 @@ def test_questions_leave_nothing_behind_and_a_leak_is_noticed(tmp_path: Path, mo
     left: list[object] = []
     strangers = children()
     with soaking(tmp_path) as workspace:
-        warm, *_, last = soak(workspace, 60, visit=20, strangers=strangers)
+        _, warm, *_, last = soak(workspace, 80, visit=20, strangers=strangers)
         assert last.beyond(warm, ALLOWED) == {}
         with monkeypatch.context() as leaky:
             leaky.setattr(Workspace, "leave", lambda workspace, name: left.append(workspace._sessions.pop(name)))

@@ -3,8 +3,11 @@
 Guards against joins on nonsense, invented literals, and values that a plan forgets; and against a bound that forbids gold SQL.
 """
 
+import gc
 import json
 import random
+import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -214,3 +217,19 @@ def test_a_date_is_compared_with_a_date(question: str, sql: str, bound: bool) ->
     for without in ((), ("dates",)):
         catalog = catalog_of(SCHEMA, "sqlite", facts_of(SCHEMA, QuestionContext(question, without=without)))
         assert accepted(sql, catalog) is not (bound and not without)
+
+
+def test_what_a_question_needed_goes_with_it() -> None:
+    """Caches of modules were keyed by a question's catalog: each question left its facts and columns there for good."""
+    for sql in GOOD:
+        catalog = catalog_of(SCHEMA, "sqlite", facts_of(SCHEMA, CONTEXT))
+        assert accepted(sql, catalog)
+        gone = weakref.ref(catalog)
+        del catalog
+        gc.collect()
+        assert gone() is None, sql
+
+
+def test_questions_share_the_tables() -> None:
+    """So that what was found out about tables once is found again in the caches."""
+    assert catalog_of(SCHEMA, "sqlite").tables is catalog_of(replace(SCHEMA), "sqlite").tables
