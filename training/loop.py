@@ -3,11 +3,8 @@
 A run is a function of configuration, base and data. Which packs a step takes, and its dropout, depend only on seed and step, so
 a run that was stopped and resumed takes the same steps as one that was not, bit for bit on a CPU.
 
-AdamW with fp32 states, and the fp32 weights that it updates.
-
-The fp32 weights that AdamW updates: those that the model computes with, or this process's shard of them.
-
-AdamW with fp32 states, on gradients that may come from several packs and several processes.
+AdamW has fp32 states, and updates fp32 weights: those that the model computes with, or this process's shard of them. Its
+gradients may come from several packs and several processes.
 """
 
 import hashlib

@@ -1,13 +1,7 @@
-"""The forward in which a mask adapter learns, on a processor and on a GPU.
+"""Training a mask adapter: the forward in which it learns, on a processor and on a GPU, and what the training loop needs.
 
-The forward in which a mask adapter learns: a frozen target's rows without gradient, then mask tokens' rows with it.
-
-The forward in which a mask adapter learns on a GPU: packs of many thousand rows, and as many masks.
-
-Chains are padded so that few sizes are compiled, and masks attend by FlexAttention. The same numbers as `MaskModel`'s up to
-rounding.
-
-What the training loop needs to train a mask adapter: packs of the frozen target's own answers, and the loss.
+A frozen target's rows are computed without gradient, then mask tokens' rows with it. On a GPU packs have many thousand rows;
+chains are padded so that few sizes are compiled, and masks attend by FlexAttention: the same numbers up to rounding.
 
 The loss is the cross-entropy from each mask's prediction to the target's own at the same position of its own text, at
 temperature 1, and later depths count less. No answer is learnt: the target stays what it is. Other texts serve, too: a chain
