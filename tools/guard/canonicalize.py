@@ -98,15 +98,16 @@ _ODD_NAME = re.compile(r"\w[\w$]*")
 _PARAMETER = re.compile(r"\$[A-Za-z0-9_]+")  # the guard has words of its own for these
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DIGITS = re.compile(r"[bBxX]'[0-9A-Fa-f]*'|0[bBxX][0-9A-Fa-f]+")
+_HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]{1,32}|0[bB][01]{1,128}")
 _NATIONAL = re.compile(r"[Nn]('.*')", re.DOTALL)
 _QUOTED = re.compile(r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]\[]+\]')
 _SIGNS = re.compile(r"[-+*/%<>=~!@#^&|?:,.;()\[\]{}$]+")
 _CLAUSE_WORDS = {
-    "absent", "all", "apply", "array", "at", "binary", "breadth", "by", "conditional", "current", "depth",
+    "absent", "all", "apply", "array", "asymmetric", "at", "binary", "breadth", "by", "conditional", "current", "depth",
     "distinct", "error", "escape", "exclude", "exclusive", "filter", "first", "following", "groups", "if",
-    "ignore", "include", "last", "local", "locked", "lookup", "materialized", "measures", "name", "next", "no",
-    "nocase", "nulls", "only", "others", "over", "overflow", "percent", "preceding", "recursive", "rename",
-    "repeatable", "respect", "row", "rows", "rtrim", "sample", "search", "separator", "set", "sets", "ties",
+    "ignore", "include", "lambda", "last", "local", "locked", "lookup", "materialized", "measures", "name", "next", "no",
+    "nocase", "nulls", "only", "others", "over", "overflow", "percent", "placing", "preceding", "recursive", "rename",
+    "repeatable", "respect", "row", "rows", "rtrim", "sample", "search", "separator", "set", "sets", "symmetric", "ties",
     "truncate", "type", "unbounded", "unconditional", "value", "values", "within", "without", "wrapper", "zone",
 }  # fmt: skip
 """Words of clauses that are no keywords to sqlglot and are not kept as such in its tree."""
@@ -161,7 +162,11 @@ def respelt(sql: str, dialect: str) -> Respelt | QueryError:
     pieces: list[str] = []
     places: list[tuple[int, int]] = []
     length, end = 0, 0
+    before = None
     for token in tokens:
+        if before is not None and token.start == end and _is_half_a_number(before, token):
+            return _joined(sql[before.start : token.end + 1], before.start)
+        before = token
         spelling = _spelling(sql[token.start : token.end + 1], token, dialect)
         if spelling is None:
             return _unsure(sql, token.start)
@@ -335,6 +340,19 @@ def _meaning(token: Token) -> tuple[object, str]:
 def _unsure(sql: str, place: int) -> QueryError:
     shown = sql[place : place + 20].split("\n")[0]
     message = f"refused: engines may read {shown!a} in another way than the guard; use plain characters outside quotes"
+    return QueryError("refused", message, None, place)
+
+
+def _is_half_a_number(before: Token, token: Token) -> bool:
+    return before.token_type == TokenType.NUMBER and token.token_type == TokenType.VAR
+
+
+def _joined(word: str, place: int) -> QueryError:
+    """`0xff` is one number to some engines, to others a zero called xff."""
+    shown = word[:20]
+    number = _HEXADECIMAL.fullmatch(word)
+    advice = f"write {int(word, 0)}" if number else "put a space between them"
+    message = f"refused: engines do not read {shown!a}, a number and a name that touch, alike; {advice}"
     return QueryError("refused", message, None, place)
 
 

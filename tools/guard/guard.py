@@ -71,6 +71,7 @@ _NEVER_CLASSES = (
 )  # fmt: skip
 
 _EXECUTABLE_COMMENT = re.compile(r"/\*M?!")
+_COMMAND = re.compile(r"\s*(explain|show|describe|desc|pragma|set|call|copy|attach|detach|use)\s", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,8 @@ def _unreadable(sql: str, dialect: str) -> QueryError | None:
         return refused(f"the statement is longer than {MAX_CHARACTERS} characters")
     if not sql.strip():
         return QueryError("syntax", "the statement is empty")
+    if command := _COMMAND.match(sql):  # of which sqlglot reads the rest as one text
+        return refused(f"only SELECT queries are run, this is {command[1].upper()}")
     if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
         return QueryError("syntax", "the statement holds characters that are not text")
     if dialect == "mysql" and _EXECUTABLE_COMMENT.search(sql):
@@ -181,6 +184,8 @@ def _judge(statements: list[exp.Expr], text: str, dialect: str, schema: Schema |
     if len(statements) > 1:
         return refused(f"only one statement at a time, here are {len(statements)}")
     root = statements[0]
+    if isinstance(root, exp.Pivot):
+        return refused("only SELECT queries are run; write SELECT * FROM table PIVOT (... FOR column IN (...))")
     if not isinstance(root, _ROOTS):
         return refused(f"only SELECT queries are run, this is {_what(root)}")
     return next(_objections(root, text, dialect, schema), None)

@@ -4,6 +4,7 @@ import re
 import sqlite3
 from contextlib import closing
 
+import duckdb
 import pytest
 from sqlglot.dialects.dialect import Dialect
 
@@ -55,12 +56,28 @@ def test_what_is_sent_has_one_reading(dialect: str, sql: str, text: str | None) 
         ("sqlite", "\u017fELECT 1", "\\u017f"),
         ("postgres", r"SELECT 'a' \ 1", "\\\\"),
         ("postgres", r"SELECT E'\xff'", "xff"),
+        ("duckdb", "SELECT 0xffff", "write 65535"),
+        ("duckdb", "SELECT 0b101", "write 5"),
+        ("sqlite", "SELECT 1_000", "1_000"),
+        ("postgres", "SELECT 12ab", "12ab"),
+        ("duckdb", "EXPLAIN SELECT 'a'", "this is EXPLAIN"),
+        ("duckdb", "PIVOT t ON c IN ('a') USING sum(v)", "SELECT * FROM table PIVOT"),
     ],
 )
 def test_what_has_two_readings_is_refused_in_one_line(dialect: str, sql: str, shown: str) -> None:
     verdict = judged(sql, dialect)
     assert isinstance(verdict, QueryError) and shown in verdict.message, verdict
     assert verdict.kind in ("refused", "syntax") and verdict.message.isascii() and "\n" not in verdict.message
+
+
+def test_lambdas_and_rare_clauses_are_understood() -> None:
+    sent = text_of("SELECT list_transform([1, 2], lambda x: x + 1) AS y", "duckdb")
+    with duckdb.connect() as engine:
+        assert engine.execute(sent).fetchall() == [([2, 3],)]
+    assert text_of("SELECT 1 BETWEEN SYMMETRIC 3 AND 0", "postgres") == "SELECT 1 BETWEEN SYMMETRIC 3 AND 0"
+    assert "placing" in text_of("SELECT overlay('abc' placing 'x' from 2 for 1)", "postgres")
+    hidden = judged("SELECT list_transform([1], lambda x: read_text('/etc/passwd'))", "duckdb")
+    assert isinstance(hidden, QueryError) and "read_text" in hidden.message
 
 
 @pytest.mark.parametrize("sql", ["FROM people VALUES (1)", "FROM people VALUES (wage)"])

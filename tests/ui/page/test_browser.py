@@ -228,17 +228,9 @@ def address_answer_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield where
 
 
-@pytest.fixture(scope="module")
-def browser_answer_browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
-
-
 @pytest.fixture(params=["light", "dark"])
-def page_answer_browser(
-    browser_answer_browser: Any, address_answer_browser: str, request: pytest.FixtureRequest
-) -> Iterator[Any]:
-    context = browser_answer_browser.new_context(viewport={"width": 1360, "height": 860}, color_scheme=request.param)
+def page_answer_browser(browser: Any, address_answer_browser: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1360, "height": 860}, color_scheme=request.param)
     opened = open_page(context, address_answer_browser)
     yield opened
     assert opened.troubles == []
