@@ -20,8 +20,9 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any
@@ -156,9 +157,12 @@ def _same(given: str, wanted: str) -> bool:
 
 UPLOAD = f"{API}/upload"
 MOST_SESSIONS = 10_000
-EVENTS_A_MINUTE, LOGINS_A_MINUTE = 600, 30
+EVENTS_A_MINUTE, READS_A_MINUTE, LOGINS_A_MINUTE = 600, 1200, 30
+STREAMS, STREAMS_IN_ALL = 40, 1000  # open at once: of one owner, and of all; a page holds two
+LONGEST_PATH = 2000
 _OPEN = rf"{API}/(info/?|app_id/?|user/?|login_check/?|startup-events|theme\.css)"
 _PAGE = r"/|/config/?|/logout/?|/theme\.css|/favicon\.ico|/robots\.txt|/manifest\.json|/(static|assets|svelte)/.+"
+_STREAM = f"{API}/queue/data"
 _HEARTBEAT = rf"{API}/heartbeat/(\w+)"
 _SESSION = rf"{API}/(queue/data|upload_progress|file=.+)|{_HEARTBEAT}"
 _EVENT = rf"{API}/(queue/join|run/predict)/?|{UPLOAD}"
@@ -166,18 +170,26 @@ _NAMES = ("session_hash", "upload_id")
 
 
 class OwnSessions:
-    """`app` for the page's own routes. What belongs to a session needs an owner (else 401) who is the session's own (else 403)
-    and asks for no more than 600 events a minute (else 429). `page_open`: entered for as long as a session's page is open."""
+    """`app` for the page's own routes. What belongs to a session needs an owner (else 401) who is the session's own (else 403),
+    asks for no more than 600 events and 1,200 files or streams a minute, and holds no more than 40 streams open (else 429).
 
-    def __init__(self, app: ASGIApp, page_open: Callable[[str], AbstractContextManager[None]]) -> None:
-        self._app, self._page_open = app, page_open
+    `page_open`: entered for as long as a session's page is open. `handlers`: numbers of the events that the page has; others
+    get 400."""
+
+    def __init__(
+        self, app: ASGIApp, page_open: Callable[[str], AbstractContextManager[None]], handlers: Container[object]
+    ) -> None:
+        self._app, self._page_open, self._handlers = app, page_open, handlers
         self._owners: dict[str, str] = {}
-        self._events, self._logins = Rate(EVENTS_A_MINUTE), Rate(LOGINS_A_MINUTE)
+        self._streams: Counter[str] = Counter()
+        self._events, self._reads, self._logins = Rate(EVENTS_A_MINUTE), Rate(READS_A_MINUTE), Rate(LOGINS_A_MINUTE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         reads, path = scope["method"] in ("GET", "HEAD"), scope["path"]
+        if len(path) > LONGEST_PATH:
+            return await refuse(scope, receive, send, 414, "the address is too long")
         if reads and re.fullmatch(f"{_PAGE}|{_OPEN}", path):
             return await self._app(scope, receive, send)
         if not reads and path.rstrip("/") == "/login":
@@ -195,26 +207,57 @@ class OwnSessions:
         owner = scope["state"]["owner"]
         if not owner:
             return await refuse(scope, receive, send, 401, "sign in, or reload the page")
-        if scope["method"] == "POST" and not self._events.allows(owner):
+        if not (self._events if scope["method"] == "POST" else self._reads).allows(owner):
             return await refuse(scope, receive, send, 429, "too many requests; try again in a minute")
         names = list(_named(Request(scope)))
         if scope["method"] == "POST" and scope["path"] != UPLOAD:
             body = await Request(scope, receive).body()
             receive = body_again(body, receive)
-            names.append(_named_inside(body))
+            names.append(self._named_inside(body))
         if not all(names):
             return await refuse(scope, receive, send, 400, "the request is no event of the page")
+        if scope["path"] == _STREAM and not all(name in self._owners for name in names):
+            return await refuse(scope, receive, send, 404, "there is no such session")
         if not all(self._claim(name, owner) for name in names):
             return await refuse(scope, receive, send, 403, "this session is somebody else's")
         heartbeat = re.fullmatch(_HEARTBEAT, scope["path"])
-        with self._page_open(heartbeat[1]) if heartbeat else nullcontext():
+        if heartbeat is None and scope["path"] != _STREAM:
             return await self._app(scope, receive, send)
+        if self._streams[owner] >= STREAMS or self._streams.total() >= STREAMS_IN_ALL:
+            return await refuse(scope, receive, send, 429, "too many pages are open; close some")
+        with self._stream_of(owner), self._page_open(heartbeat[1]) if heartbeat else nullcontext():
+            return await self._app(scope, receive, send)
+
+    @contextmanager
+    def _stream_of(self, owner: str) -> Iterator[None]:
+        self._streams[owner] += 1
+        try:
+            yield
+        finally:
+            self._streams[owner] -= 1
+            if not self._streams[owner]:
+                del self._streams[owner]
 
     def _claim(self, name: str, owner: str) -> bool:
         """Whether the session is this owner's; a new one is from now on."""
         if len(self._owners) >= MOST_SESSIONS and name not in self._owners:
             del self._owners[next(iter(self._owners))]
         return self._owners.setdefault(name, owner) == owner
+
+    def _named_inside(self, body: bytes) -> str:
+        """The session that an event of the page names; empty where it names none."""
+        try:
+            event: Any = json.loads(body)
+        except (ValueError, RecursionError):
+            return ""
+        if (
+            not isinstance(event, dict)
+            or type(event.get("fn_index")) is not int
+            or event["fn_index"] not in self._handlers
+        ):
+            return ""
+        name = event.get("session_hash")
+        return name if isinstance(name, str) else ""
 
 
 def _named(request: Request) -> Iterator[str]:
@@ -224,13 +267,3 @@ def _named(request: Request) -> Iterator[str]:
         yield heartbeat[1]
     for name in _NAMES:
         yield from request.query_params.getlist(name)
-
-
-def _named_inside(body: bytes) -> str:
-    """The session that an event names; empty where it names none."""
-    try:
-        event: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return ""
-    name = event.get("session_hash") if isinstance(event, dict) else None
-    return name if isinstance(name, str) else ""

@@ -119,8 +119,13 @@ class SameOrigin:
         self._app, self._more = app, {name.lower() for name in more}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and not self._is_own(Headers(scope=scope)):
+        if scope["type"] not in ("http", "websocket"):
+            return await self._app(scope, receive, send)
+        headers = Headers(scope=scope)
+        if not self._is_own(headers):
             return await refuse(scope, receive, send, 403, "pages of other sites may not use this server")
+        if headers.get("x-forwarded-host", "").partition(":")[0].lower() not in self._more:  # the page would believe it
+            scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"x-forwarded-host"]}
         return await self._app(scope, receive, send)
 
     def _is_own(self, headers: Headers) -> bool:

@@ -10,7 +10,7 @@ import logging
 import socket
 import threading
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import sleep
@@ -364,7 +364,8 @@ def serve(workspace: Workspace, serving: Serving) -> tuple[str, Callable[[], Non
     controller = wire(workspace, page)
     Asking(controller, page).wire()
     page.blocks.queue(max_size=serving.waiting, api_open=False, default_concurrency_limit=serving.waiting)
-    stop = _serve_in_background(_behind_doors(_mounted(page, workspace, serving), workspace, serving, port), listening)
+    app = _behind_doors(_mounted(page, workspace, serving), workspace, serving, port, page.blocks.fns.keys())
+    stop = _serve_in_background(app, listening)
 
     def close() -> None:
         page.blocks.close(verbose=False)
@@ -403,11 +404,13 @@ def _mounted(page: Page, workspace: Workspace, serving: Serving) -> FastAPI:
     return app
 
 
-def _behind_doors(app: FastAPI, workspace: Workspace, serving: Serving, port: int) -> ASGIApp:
-    """The application for those who may use it; the outermost door comes last."""
+def _behind_doors(
+    app: FastAPI, workspace: Workspace, serving: Serving, port: int, handlers: Container[object]
+) -> ASGIApp:
+    """The application for those who may use it; the outermost door comes last. `handlers`: the numbers of its events."""
     signed_in = _signed_in(app) if serving.users else None
     token = None if serving.users else serving.token
-    inner = OwnSessions(app, workspace.page_open)
+    inner = OwnSessions(app, workspace.page_open, handlers)
     read = WholeBody(inner, LONGEST_EVENT, EVENT_DEADLINE_S, streamed=(UPLOAD,))
     return SafeHeaders(trusted(Entrance(read, token, port, signed_in), serving.host, serving.hosts), _POLICY)
 

@@ -150,6 +150,29 @@ def test_an_event_without_a_session_or_without_sense_is_refused(ada: Visitor) ->
         assert ada.http.post(f"{API}/queue/join", content=body).status_code == 400
 
 
+def test_an_event_that_the_page_does_not_have_is_refused(ada: Visitor) -> None:
+    for number in (99999, -1, "0", True, None):
+        body = {"data": [], "fn_index": number, "session_hash": ada.session}
+        assert ada.http.post(f"{API}/queue/join", json=body).status_code == 400
+    assert ada.http.get("/static/" + "a" * 5000).status_code == 414
+
+
+def test_another_name_of_the_host_is_not_believed(ada: Visitor) -> None:
+    config = ada.http.get("/config", headers={"x-forwarded-host": "evil.example"})
+    assert config.status_code == 200 and "evil.example" not in config.text
+
+
+def test_streams_of_one_guest_are_bounded(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.http.entrance.STREAMS", 2)
+    guest, other = Visitor(address), Visitor(address)
+    assert guest.http.get(f"{API}/queue/data", params={"session_hash": "unknown"}).status_code == 404
+    with guest.http.stream("GET", f"{API}/heartbeat/a1") as first, guest.http.stream("GET", f"{API}/heartbeat/a2"):
+        assert first.status_code == 200
+        assert guest.http.get(f"{API}/heartbeat/a3").status_code == 429
+        with other.http.stream("GET", f"{API}/heartbeat/b1") as answer:
+            assert answer.status_code == 200
+
+
 def test_who_has_no_cookie_has_no_session(address: str, ada: Visitor) -> None:
     keys = {name: value for name, value in ada.http.cookies.items() if "visitor" not in name}
     answer = httpx.get(f"{ada.http.base_url}{API}/queue/data?session_hash={ada.session}", cookies=keys)
