@@ -25,7 +25,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from decoding.checkpoints.arrays import Array, Floats, bfloat16, write_arrays
 from decoding.checkpoints.cache_folder import Progress, whole_folder
-from decoding.checkpoints.identity import Origin, record, weights_sha256
+from decoding.checkpoints.identity import record, weights_sha256
 from decoding.checkpoints.model_config import FAMILIES
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
@@ -244,10 +244,10 @@ def convert_gguf(path: Path, folder: Path, progress: Progress, *, name: str, ggu
         with whole_folder(folder) as staging:
             write_tokenizer(gguf.field, staging)
             weights = _read_all(gguf, progress, f"converting {path.name}")
-            files = _save_sharded(weights, staging)
+            _save_sharded(weights, staging)
             _write_json(staging / "config.json", config)
             _write_json(staging / "generation_config.json", _generation_config(gguf))
-            record(staging, Origin(name, gguf_sha256, weights_sha256(weights), files))
+            record(staging, name, gguf_sha256, weights_sha256(weights))
     except KeyError as error:
         raise ModelUnavailable(f"{path} lacks the metadata {error}; take a file made by a current llama.cpp") from error
 
@@ -380,8 +380,8 @@ def hub_name(name: str) -> str:
     return f"model.layers.{match[1]}.{_IN_LAYER[match[2]]}.{match[3]}"
 
 
-def _save_sharded(weights: dict[str, Array], folder: Path) -> dict[str, int]:
-    """Write safetensors of at most 2 GiB (or one tensor) each; returns each file's size in bytes."""
+def _save_sharded(weights: dict[str, Array], folder: Path) -> None:
+    """Write safetensors of at most 2 GiB (or one tensor) each."""
     shards: list[dict[str, Array]] = [{}]
     used = 0
     for name, array in weights.items():
@@ -396,7 +396,6 @@ def _save_sharded(weights: dict[str, Array], folder: Path) -> dict[str, int]:
     if len(shards) > 1:
         weight_map = {name: file for file, shard in zip(names, shards, strict=True) for name in shard}
         _write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
-    return {file: (folder / file).stat().st_size for file in names}
 
 
 def _shard_names(count: int) -> list[str]:

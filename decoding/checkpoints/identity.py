@@ -18,9 +18,10 @@ import numpy as np
 
 from decoding.checkpoints.adapter import Adapter
 from decoding.checkpoints.arrays import type_name
+from decoding.checkpoints.cache_folder import crc32_of
 
 _FILE = "base.json"
-CONVERSION = 1  # increased when the converted files change, so that older ones are converted again
+CONVERSION = 2  # increased when the converted files change, so that older ones are converted again
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Origin:
     name: str
     gguf_sha256: str
     base_sha256: str  # of the converted weights, see `weights_sha256`
-    files: dict[str, int]  # weight file -> bytes
+    files: dict[str, tuple[int, int, int]]  # each file of the folder: bytes, time of change in ns, CRC-32
     conversion: int = CONVERSION
 
 
@@ -51,8 +52,10 @@ def _bytes(tensor: Any) -> memoryview:
     return np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data
 
 
-def record(folder: Path, origin: Origin) -> None:
-    """Write the origin beside the weights."""
+def record(folder: Path, name: str, gguf_sha256: str, base_sha256: str) -> None:
+    """Write the origin, with sizes, times and checksums of all files, beside the weights."""
+    files = {file.name: (*_stamp(file), crc32_of(file)) for file in sorted(folder.iterdir())}
+    origin = Origin(name, gguf_sha256, base_sha256, files)
     (folder / _FILE).write_text(json.dumps(asdict(origin), indent=2) + "\n", encoding="utf-8")
 
 
@@ -66,13 +69,23 @@ def recorded(folder: Path) -> Origin | None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether `folder` holds a conversion of this version with all its weight files at full length."""
+    """Whether `folder` holds a conversion of this version with all its files as they were written. A file whose size or time
+    differs is read and its checksum compared."""
     origin = recorded(folder)
-    return origin is not None and all(_size(folder / name) == size for name, size in origin.files.items())
+    return origin is not None and all(_is_as_written(folder / name, *kept) for name, kept in origin.files.items())
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else -1
+def _is_as_written(file: Path, size: int, changed_ns: int, crc32: int) -> bool:
+    try:
+        stamp = _stamp(file)
+        return stamp == (size, changed_ns) or (stamp[0] == size and crc32_of(file) == crc32)
+    except OSError:
+        return False
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)

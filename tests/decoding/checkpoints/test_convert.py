@@ -138,11 +138,25 @@ def test_a_second_call_converts_nothing(tmp_path: Path) -> None:
     assert (converted / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_a_damaged_conversion_is_made_anew(tmp_path: Path) -> None:
-    original, converted = convert_tiny(tmp_path)
-    os.truncate(converted / "model.safetensors", 100)
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "removed"])
+def test_a_damaged_conversion_is_made_anew(tmp_path: Path, name: str, damage: str) -> None:
+    _, converted = convert_tiny(tmp_path)
+    file = converted / name
+    whole = file.read_bytes()
+    if damage == "removed":
+        file.unlink()
+    else:
+        file.write_bytes(whole[:-1] + (b"" if damage == "cut" else bytes([whole[-1] ^ 1])))
     resolve(str(tmp_path / "tiny.gguf"), silent)
-    assert base_sha256(converted) == base_sha256(original)
+    assert file.read_bytes() == whole
+
+
+def test_a_copied_conversion_is_not_made_anew(tmp_path: Path) -> None:
+    _, converted = convert_tiny(tmp_path)
+    os.utime(converted / "model.safetensors", (1, 1))
+    resolve(str(tmp_path / "tiny.gguf"), silent)
+    assert (converted / "model.safetensors").stat().st_mtime == 1
 
 
 def test_sentencepiece_vocabularies_become_ranked_merges(tmp_path: Path) -> None:
