@@ -14,7 +14,8 @@ from eval.accuracy.summary import wilson_95
 from eval.datasets.official import DatasetError
 from eval.scoring.spider_rules import order_matters, spider_match
 from tools.databases.database import Database
-from tools.result import Limits, QueryError
+from tools.databases.files.encodings import as_utf8
+from tools.result import Limits, OpenError, QueryError
 
 Ask = Callable[[str, str], Answer]
 
@@ -50,14 +51,17 @@ class OwnSummary:
 
 
 def read_questions(path: Path) -> list[OwnQuestion]:
-    """The questions of a CSV file. Raises DatasetError."""
+    """The questions of a CSV file, in whatever encoding and with whatever separator a spreadsheet wrote it. Raises
+    DatasetError."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
+        with as_utf8(path) as (readable, _), readable.open(newline="", encoding="utf-8-sig") as file:
+            separator = max(",;\t|", key=file.readline().count)
+            file.seek(0)
+            reader = csv.DictReader(file, delimiter=separator)
             columns = [name.strip().casefold() for name in reader.fieldnames or ()]
             reader.fieldnames = columns
             rows = [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, OpenError, UnicodeDecodeError, csv.Error) as error:
         raise DatasetError(f"cannot read {path}: {error}") from error
     if not {"question", "sql"} <= set(columns):
         raise DatasetError(

@@ -111,6 +111,14 @@ _CLAUSE_WORDS = {
     "truncate", "type", "unbounded", "unconditional", "value", "values", "within", "without", "wrapper", "zone",
 }  # fmt: skip
 """Words of clauses that are no keywords to sqlglot and are not kept as such in its tree."""
+_RESERVED = {
+    "add", "all", "alter", "and", "as", "case", "check", "collate", "constraint", "create", "default", "delete", "distinct",
+    "drop", "else", "except", "exists", "foreign", "from", "group", "having", "in", "insert", "intersect", "into", "is", "join",
+    "limit", "not", "null", "on", "or", "order", "primary", "references", "select", "set", "table", "then", "to", "union",
+    "unique", "update", "using", "values", "when", "where",
+}  # fmt: skip
+"""Words that no engine reads as a name unless they are in quotes."""
+_BEFORE_TABLES = (TokenType.FROM, TokenType.JOIN, TokenType.COMMA, TokenType.L_PAREN, TokenType.DOT, TokenType.IN)
 _LITERALS = (TokenType.NUMBER, TokenType.STRING)
 _ENDS_OF_ITEMS = (TokenType.COMMA, TokenType.R_PAREN)
 LISTED = 100
@@ -215,7 +223,7 @@ def without_long_lists(tokens: Sequence[Token]) -> list[Token]:
 def dropped_name(given: Respelt, tree: exp.Expr, tables: Container[str]) -> Token | None:
     """A name in the text that is nowhere in its parse: `FROM people VALUES (1)` is to sqlglot `VALUES (1)` and nothing else.
 
-    Looked for are names, and whatever other words name one of the `tables`, in lower case.
+    Looked for are names, and other words that name one of the `tables` (in lower case) where an engine may read a table.
     """
     nodes = list(tree.walk())
     starts = {node.meta.get("start") for node in nodes if isinstance(node, exp.Identifier | exp.Func)}
@@ -226,18 +234,28 @@ def dropped_name(given: Respelt, tree: exp.Expr, tables: Container[str]) -> Toke
         for text in node.args.values()
         if isinstance(text, str)
     )
-    for token, after in zip(given.tokens, (*given.tokens[1:], None), strict=False):
+    around = zip((None, *given.tokens), given.tokens, (*given.tokens[1:], None), strict=False)
+    for before, token, after in around:
         name = token.text.casefold()
         is_called = after is not None and after.token_type == TokenType.L_PAREN and not never(name)
         is_word = token.token_type == TokenType.VAR and (is_called or name in _CLAUSE_WORDS)
         is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and not is_word
-        names_a_table = name in tables and not is_called and token.token_type not in _TEXTS
+        names_a_table = name in tables and not is_called and _may_be_a_table(before, token)
         if token.start in starts or not (is_name or names_a_table):
             continue
         if not loose[name]:
             return token
         loose[name] -= 1
     return None
+
+
+def _may_be_a_table(before: Token | None, token: Token) -> bool:
+    """Whether a word stands where an engine may read a table, and is none that all engines reserve."""
+    if token.token_type in _TEXTS or token.text.casefold() in _RESERVED:
+        return False
+    return (
+        before is None or before.token_type in _BEFORE_TABLES or before.text.casefold() in ("only", "table", "lateral")
+    )
 
 
 def edited(given: Respelt, edits: list[tuple[int, int, str]]) -> Respelt:

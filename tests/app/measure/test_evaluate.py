@@ -22,6 +22,7 @@ from app.measure import evaluate
 from app.shared import exit_codes
 from app.shared.option_groups import Asking
 from eval.accuracy import ablation
+from eval.accuracy.own_questions import read_questions
 from eval.datasets.registry import DATASETS
 from tests.app.test_cli import COUNT, run, script, singer, tiny
 
@@ -99,6 +100,21 @@ def test_verdicts_follow_the_rows(tiny: str, singer: str, script, questions: Pat
     assert "1 of 2 right: 50.0 %" in printed.stdout
     with out.open(newline="") as file:
         assert [row["right"] for row in csv.DictReader(file)] == ["True", "False"]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("question;sql\nHow many?;SELECT count(*) FROM t\n", "utf-8"),
+        ("question;sql\nHow many – really?;SELECT count(*) FROM t\n", "cp1252"),
+        ("question\tsql\nHow many – really?\tSELECT count(*) FROM t\n", "utf-16"),
+    ],
+)
+def test_questions_are_read_as_a_spreadsheet_wrote_them(tmp_path: Path, text: str, encoding: str) -> None:
+    path = tmp_path / "questions.csv"
+    path.write_bytes(text.encode(encoding))
+    [question] = read_questions(path)
+    assert question.question in ("How many?", "How many – really?") and question.sql == "SELECT count(*) FROM t"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tests.tools.guard.harmless import HARMLESS
 from tools.guard.canonicalize import LISTED, Respelt, edited, plain_literal, respelt, without_long_lists
 from tools.guard.guard import ApprovedQuery, judged
 from tools.result import QueryError
+from tools.schema import Column, Schema, Table
 
 EVERY = 12
 
@@ -85,6 +86,27 @@ def test_a_name_that_the_parser_drops_is_refused(sql: str) -> None:
     """Found by differential fuzzing: to sqlglot this is VALUES alone, to DuckDB it reads people."""
     verdict = judged(sql, "duckdb")
     assert isinstance(verdict, QueryError) and "people" in verdict.message and verdict.position == sql.index("people")
+
+
+KEYWORDS = Schema(
+    tuple(
+        Table(name, (Column("v", "INTEGER"),)) for name in ("case", "limit", "select", "from", "end", "desc", "fine")
+    ),
+    "duckdb",
+)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT v FROM fine ORDER BY v DESC LIMIT 1",
+        "SELECT CASE WHEN v > 1 THEN 2 END FROM fine",
+        'SELECT count(*) FROM "select"',
+        'SELECT (CASE WHEN v > 1 THEN 2 END), CASE WHEN v > 2 THEN 3 END FROM "case" JOIN "limit" USING (v)',
+    ],
+)
+def test_tables_named_like_keywords_can_be_asked(sql: str) -> None:
+    assert isinstance(judged(sql, "duckdb", KEYWORDS), ApprovedQuery)
 
 
 def test_functions_go_by_the_name_that_the_engine_reads() -> None:

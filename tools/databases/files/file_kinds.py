@@ -128,6 +128,8 @@ def stem(path: Path) -> str:
 def file_kind(path: Path) -> FileKind | None:
     """The kind of an existing file, None when it is none of ours. Raises OpenError for one that is empty or unreadable."""
     try:
+        if not path.is_file():
+            raise OpenError(f"{path} is a pipe or a device; write what comes from it to a file, and name that")
         with path.open("rb") as file:
             head = file.read(16)
     except OSError as error:

@@ -27,6 +27,7 @@ from tools.result import OpenError
 MOST_COLUMNS = 4096
 """No engine of ours takes many more, and no model could read their names."""
 MOST_CELLS = 64_000_000
+MOST_UNPACKED = 512 << 20  # bytes; a reader takes about as much memory
 """Of a sheet, empty ones included: a reader keeps room for each."""
 LONGEST_HEADER = 4 << 20  # bytes that are read of a CSV file
 _CHUNK, _OVERLAP = 1 << 20, 256
@@ -58,11 +59,14 @@ def _fields(line: str, separator: str) -> int:
 
 
 def check_workbook(path: Path) -> None:
-    """Raise OpenError where a sheet of an .xlsx file reaches too far. Other workbooks are left to their reader."""
+    """Raise OpenError where a workbook would unpack to more than 512 MiB, or a sheet of an .xlsx file reaches too far."""
     if not zipfile.is_zipfile(path):
         return
     try:
         with zipfile.ZipFile(path) as book:
+            unpacked = sum(part.file_size for part in book.infolist())
+            if unpacked > MOST_UNPACKED:
+                raise OpenError(f"{path} would unpack to {unpacked >> 20:,} MiB; save its sheets as CSV")
             for name in book.namelist():
                 if re.fullmatch(r"xl/worksheets/[^/]+\.xml", name):
                     _check_sheet(path, *_extent(book, name))

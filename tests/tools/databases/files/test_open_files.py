@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import zipfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,22 @@ def _sqlite(path: Path, script: str) -> Path:
 
 CSV = "name,age,born\nann,40,1985-01-02\nbob,,2013-05-06\n"
 PEOPLE = [("ann", 40, datetime.date(1985, 1, 2)), ("bob", None, datetime.date(2013, 5, 6))]
+
+
+@pytest.mark.parametrize("engine", ["auto", "sqlite", "duckdb"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, engine: str) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(OpenError, match="is a pipe or a device; write what comes from it to a file"):
+        open_database(tmp_path / "pipe.csv", engine=engine)
+
+
+def test_a_workbook_that_would_unpack_to_gigabytes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.xlsx"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book, book.open("xl/sharedStrings.xml", "w") as part:
+        for _ in range(520):
+            part.write(bytes(1 << 20))
+    with pytest.raises(OpenError, match="would unpack to 520 MiB; save its sheets as CSV"):
+        open_database(path)
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.txt", "people.tsv", "people.csv.gz", "pe[o]p*le?.csv"])
