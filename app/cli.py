@@ -1,6 +1,8 @@
 """The command line. Commands are in their own files, which are imported when they are run; this file lists them."""
 
+import atexit
 import gc
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -184,14 +186,30 @@ def _root(
 def main() -> None:
     """Entry point of the `sqlagent` script."""
     streams.ready()
+    code: int | str | None = 0
     try:
         with told_what_is_missing():
             app()
     except MissingPackage as error:  # of a command's own imports
-        sys.exit(exit_codes.fail(str(error), exit_codes.MODEL).exit_code)
+        code = exit_codes.fail(str(error), exit_codes.MODEL).exit_code
+    except SystemExit as ended:
+        code = ended.code
     finally:
-        if "duckdb" not in sys.modules:  # which reports as leaked what is not collected
-            gc.disable()
-            gc.freeze()  # the process ends, so nothing need be looked through for cycles
         if told := streams.finish():
-            sys.exit(exit_codes.fail(told, exit_codes.INCOMPLETE).exit_code)
+            code = exit_codes.fail(told, exit_codes.INCOMPLETE).exit_code
+    _leave(code)
+
+
+def _leave(code: int | str | None) -> None:
+    """End the process. Nothing need be looked through for cycles; where DuckDB and torch were both loaded, the interpreter is
+    not taken down either, for their bindings would then print what they call leaks."""
+    if {"duckdb", "torch"} <= sys.modules.keys() and not isinstance(code, str):
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(code or 0)
+    if "duckdb" not in sys.modules:  # which reports as leaked what is not collected
+        gc.disable()
+        gc.freeze()
+    sys.exit(code)

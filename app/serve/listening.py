@@ -91,8 +91,17 @@ def server_config(app: App, host: str, port: int) -> "Config":
     5 s): with uvicorn's own 5 s a request may meet a connection that is just being closed."""
     import uvicorn
 
+    from ui.http.middleware import heads_in_time
+
     return uvicorn.Config(
-        app, host, port, log_level="warning", access_log=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S
+        app,
+        host,
+        port,
+        http=heads_in_time(),
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
 
 

@@ -90,3 +90,14 @@ def test_doctor_and_models_work_without_extras() -> None:
     assert listed.returncode == 0 and "Laboratory" in listed.stdout, "a list of commands once imported what they need"
     shown = without("models", "show", "embedded", "--json")
     assert shown.returncode == 0 and BASE_SHA256 in shown.stdout, shown.stderr
+
+
+def test_a_command_with_torch_and_duckdb_ends_quietly() -> None:
+    """Their bindings once printed 60 lines of "leaked" functions at the end, after the last word of the command."""
+    code = "import sys, duckdb, torch; sys.argv = ['sqlagent', 'data', 'build', '--help']; from app.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "Usage" in done.stdout and not done.stderr
+    failed = subprocess.run(
+        [sys.executable, "-c", code.replace("--help", "--nothing")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert failed.returncode == 2 and "leak" not in failed.stderr

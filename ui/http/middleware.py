@@ -12,13 +12,14 @@ A page on the web can make a browser send requests to this machine: under the pa
 127.0.0.1 (DNS rebinding), and under ours from another origin. The first is refused by the Host header, the second by the
 headers in which browsers say where a request comes from. Programs that are no browsers send none of those.
 
-Reads request bodies whole before the application is called, so that a slow sender holds up nobody else.
+Reads request bodies whole before the application is called, so that a slow sender holds up nobody else; a slow head is cut.
 """
 
-from asyncio import timeout
+from asyncio import TimerHandle, timeout
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -191,3 +192,45 @@ def body_again(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return received
+
+
+HEAD_DEADLINE_S = 15.0
+
+
+def heads_in_time() -> Any:
+    """uvicorn's HTTP protocol, which closes a connection whose request head is not whole after HEAD_DEADLINE_S. uvicorn itself
+    waits for ever, so that a few thousand half heads would take every file descriptor."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    class HeadsInTime(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        _timer: TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop_waiting()
+            elif self._timer is None:
+                self._await_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def _await_head(self) -> None:
+            self._timer = self.loop.call_later(HEAD_DEADLINE_S, self._close_late)
+
+        def _stop_waiting(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _close_late(self) -> None:
+            self._timer = None
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+
+    return HeadsInTime

@@ -25,7 +25,7 @@ from agent.race import NoRace
 from decoding.serving.model_queue import Stopped
 from tools.result import OpenError
 from ui.http.entrance import UPLOAD, Cookies, Entrance, Logins, OwnSessions
-from ui.http.middleware import SafeHeaders, WholeBody, trusted
+from ui.http.middleware import SafeHeaders, WholeBody, heads_in_time, trusted
 from ui.page import panel as panels
 from ui.page.files import file_routes
 from ui.page.following import Following, on, on_change, send_or_stop, warn_if_not_kept
@@ -482,6 +482,7 @@ def _serve_in_background(app: ASGIApp, listening: socket.socket) -> Callable[[],
 
     config = uvicorn.Config(
         cut,
+        http=heads_in_time(),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -8,7 +8,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Barrier
 from time import sleep
+from typing import Any
 
+import anyio
 import httpx
 import openai
 import pytest
@@ -229,6 +231,37 @@ def test_an_idle_connection_outlives_the_clients_patience(url: str, decoder: Tex
         first = client.get(address).extensions["network_stream"].get_extra_info("client_addr")
         sleep(5.5)
         assert client.get(address).extensions["network_stream"].get_extra_info("client_addr") == first
+
+
+def test_half_a_head_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 connections with half a header stayed open; a whole request and an idle connection after it are not cut."""
+    monkeypatch.setattr("ui.http.middleware.HEAD_DEADLINE_S", 0.5)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await anyio.sleep(1.0)
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"ok"})
+
+    whole = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+    with serving(app) as address:
+        where = ("127.0.0.1", int(address.rpartition(":")[2]))
+        with (
+            closing(socket.create_connection(where, timeout=5)) as silent,
+            closing(socket.create_connection(where, timeout=5)) as asking,
+        ):
+            silent.sendall(whole[:10])
+            asking.sendall(whole)
+            assert silent.recv(100) == b""
+            answers = asking.makefile("rb")
+            for _ in range(2):
+                assert answers.readline().startswith(b"HTTP/1.1 200")
+                while answers.readline().strip():
+                    pass
+                assert answers.read(2) == b"ok"
+                sleep(1.0)
+                asking.sendall(whole)
+            assert answers.readline().startswith(b"HTTP/1.1 200")
 
 
 def test_a_reader_who_leaves_frees_the_place(client: openai.OpenAI, decoder: TextDecoder) -> None:
