@@ -68,10 +68,15 @@ _TABLES = (
 )
 
 
+_COLUMNS = re.compile(
+    r"(?:what|which) (?:columns|fields) (?:are there|are in (?P<in>.+)|do you have|does (?P<does>.+) have|has (?P<has>.+))|"
+    r"(?:please )?(?:show|list)(?: me)?(?: all)?(?: the)? (?:columns|fields)(?: (?:of|in) (?P<of>.+))?"
+)
 _NAMED = re.compile(r"\d|[\"“‘]|(?<!\w)'|(?<!^)(?<![.?!] )\b(?!I\b)[A-ZÀ-Þ]")
 _ANYBODY = word_set(
     "anyone anybody anything everyone everybody everything someone somebody something nobody nothing thing"
 )
+_ROWS = word_set("row rows record records entry entries data column columns table tables")
 _POINTING = word_set("it its they them their these those")
 
 
@@ -85,6 +90,8 @@ def small_talk(text: str, schema: Schema, name: str = "") -> str | None:
     >>> small_talk("Hello", shop)
     'Hello. There are 2 tables: albums, artists. Ask, for example: How many albums are there? How many artists are there?'
     >>> small_talk("Hello, how many albums are there?", shop)
+    >>> small_talk("What columns are there?", shop), small_talk("Which columns does albums have?", shop)
+    ('albums has title; artists has name.', 'albums has title.')
     """
     said = re.sub(r"[\s.,;:!?\"()-]+", " ", text.casefold().replace("’", "'")).strip()
     if re.fullmatch(_THANKS, said):
@@ -93,6 +100,8 @@ def small_talk(text: str, schema: Schema, name: str = "") -> str | None:
         return GOODBYE
     if re.fullmatch(_GREETING, said):
         return f"Hello. {overview(schema, name)}"
+    if (columns := _COLUMNS.fullmatch(said)) and (told := _columns(schema, next(filter(None, columns.groups()), ""))):
+        return told
     asks = re.fullmatch(_OVERVIEW, said) or (re.fullmatch(_TABLES, said) and not _speaks_of_tables(schema))
     return overview(schema, name) if asks else None
 
@@ -109,15 +118,25 @@ def nothing_about(
     >>> nothing_about("What is the weather?", shop, (), ())
     'Nothing here is about “weather”. There is one table: albums. Ask, for example: How many albums are there?'
     >>> nothing_about("How many are there?", shop, (), ())
+    >>> nothing_about("How many rows are there?", shop, (), ())
     """
     said = split(question)
     if _NAMED.search(question) or len(said) < FEWEST_WORDS or any(word.key in _POINTING for word in said):
         return None
-    words = [word for word in said if word.key not in STOP_WORDS and word.key not in _ANYBODY]
+    words = [word for word in said if word.key not in STOP_WORDS | _ANYBODY | _ROWS]
     known = {stem(word) for word in keys(name)} | name_stems(name)
     if not words or values or any(link.score > 0 for link in links) or any(stem(word.key) in known for word in words):
         return None
     return f"Nothing here is about {' or '.join(f'“{word.text}”' for word in words[:MOST_WORDS])}. {overview(schema, name)}"
+
+
+def _columns(schema: Schema, table: str) -> str:
+    """The columns of the table that is named, or of each; nothing where there is no such table."""
+    wanted = re.sub(r"^(?:the )?(?:table )?| table$", "", table).replace(" ", "_")
+    tables = [each for each in schema.tables if not wanted or each.name.casefold().replace(" ", "_") == wanted]
+    listed = [f"{each.name} has {', '.join(column.name for column in each.columns)}" for each in tables[:MOST_TABLES]]
+    left = len(tables) - len(listed)
+    return "; ".join(listed) + (f"; and {left} tables more" if left > 0 else "") + "." if listed else ""
 
 
 def overview(schema: Schema, name: str = "") -> str:
