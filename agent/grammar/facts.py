@@ -8,10 +8,12 @@ column, 99 % are a value found in the question or another part of it. A known va
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from itertools import product
 from string import ascii_lowercase, digits
 
+from agent.grammar.dates import moments_like
 from agent.grammar.words import WordSet, lowered
 from tools.linking.question_context import NUMBER, QuestionContext
 from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem
@@ -23,6 +25,8 @@ from tools.sql.scope import is_number, type_kind
 _EVERYDAY = frozenset({"0", "1"})  # numbers that a question may imply without naming them
 _CODES = (*ascii_lowercase, *digits, "yes", "no", "true", "false", "null")
 _PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # two-letter codes, such as fl for Florida
+_PLAIN = re.compile(r"\d{1,9}(?:\.\d{1,4})?")
+_SCALES = (60, 100, 1000, 3600)
 _IDENTIFYING = frozenset({"id", "identifier", "identification", "key"})
 _NUMBERED = re.compile(r"(\w+) (?:no\.? |number |#)?\d")  # student 1004
 _NESTED = re.compile(r"\bIN\b|\(\s*SELECT\b(?! (?:AVG|MAX|MIN|SUM)\b)", re.IGNORECASE)  # no identifier is an average
@@ -106,12 +110,13 @@ class Facts:
         if holds == "anything":
             undated = self.constraints.dated and type_kind(column.type) == "time" and not self._said_numbers
             return frozenset(map(_quote, self._found)) if undated else None
+        moments = moments_like(column.samples, self._said_numbers)
         if holds != "words":
-            return frozenset(map(_quote, {*self._found, *self._said_numbers})) or (
+            return frozenset(map(_quote, {*self._found, *self._said_numbers, *moments})) or (
                 frozenset() if self.constraints.dated else None
             )
         codes = _PAIRS if all(len(sample) == 2 for sample in column.samples) else _CODES
-        return frozenset(map(_quote, {*column.samples, *self._found, *self._plausible, *codes}))
+        return frozenset(map(_quote, {*column.samples, *self._found, *self._plausible, *moments, *codes, "", "N/A"}))
 
     def _patterns(self, place: ColumnRef) -> frozenset[str] | None:
         column = self.columns[place]
@@ -119,19 +124,28 @@ class Facts:
             return None
         texts = {*column.samples, *self._found, *self.context.phrases(), *_CODES}
         return frozenset(
-            _quote(before + text + after) for text in texts for before, after in product(("", "%"), repeat=2)
+            _quote(before + text + after) for text in texts for before in ("", "%", "% ") for after in ("", "%", " %")
         )
 
     def _numbers(self, place: ColumnRef) -> frozenset[str] | None:
         column, holds = self.columns[place], _holds(self.columns[place])
         if holds == "words":
             return frozenset()
-        flags = _EVERYDAY if _EVERYDAY.issuperset(column.samples) else frozenset[str]()
-        return self._said_numbers | flags if self._said_numbers - _EVERYDAY and holds != "anything" else None
+        if not self._said_numbers - _EVERYDAY or holds == "anything":
+            return None
+        return self._said_numbers | self._in_other_units | _EVERYDAY | moments_like(column.samples, self._said_numbers)
 
     @cached_property
     def _said_numbers(self) -> frozenset[str]:
         return self.context.numbers()
+
+    @cached_property
+    def _in_other_units(self) -> frozenset[str]:
+        """Numbers that were said in hours, kilometres, euros or per cent, in minutes, metres, cents and as fractions."""
+        said = [Decimal(number) for number in self._said_numbers if _PLAIN.fullmatch(number)]
+        return frozenset(f"{number * scale:f}" for number in said for scale in _SCALES) | frozenset(
+            f"{number / 100:f}" for number in said
+        )
 
     @cached_property
     def _found(self) -> frozenset[str]:

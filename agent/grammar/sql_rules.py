@@ -44,6 +44,7 @@ arith = (column | <told>) ({further} calc operand)*
 text = (column | <pattern>) ({further} calc operand)*
 compare = '=' | '!=' | '<>' | {measured} ('<' | '<=' | '>' | '>=')
 members = {member_query} '(' query ')' {close} | '(' arith ({room} ',' arith)* ')'
+tested = {room} column {about} compared joint?
 operand = column {about} | other {silent}
 column = <column> | <qualifier> | <new_qualifier>
 other = literal | keyed | '-' (<number> | column | keyed)

@@ -158,12 +158,15 @@ def _call(function: Function) -> tuple[Symbol, ...]:
 
 
 def _aggregate(function: Function, leave: Action) -> list[tuple[Symbol, ...]]:
-    opening = (Fixed("("), _enter(within=True, adding=function.name in ("sum", "avg", "total")))
+    adds = function.name in ("sum", "avg", "total")
+    opening = (Fixed("("), _enter(within=True, adding=adds))
     ways: list[tuple[Symbol, ...]] = [
         (*opening, *_arguments(function.least, function.most, first=True), Fixed(")"), leave)
     ]
     if function.least == 1:
         ways.append((*opening, Fixed("distinct"), Rule("argument"), Fixed(")"), leave))
+    if adds:  # the rows for which a condition holds, whatever its column is
+        ways.append((Fixed("("), _enter(within=True), Rule("tested"), Fixed(")"), leave))
     if function.name == "count":
         ways.append((*opening, Fixed("*"), Fixed(")"), leave))
     return ways

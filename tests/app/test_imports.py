@@ -98,6 +98,10 @@ def test_a_command_with_torch_and_duckdb_ends_quietly() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "Usage" in done.stdout and not done.stderr
     failed = subprocess.run(
-        [sys.executable, "-c", code.replace("--help", "--nothing")], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code.replace("--help", "--nothing")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert failed.returncode == 2 and "leak" not in failed.stderr

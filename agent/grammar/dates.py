@@ -1,0 +1,62 @@
+"""Dates and times that a question may mean, spelled as a column spells them.
+
+A question says "in March 2023" or "before 10 in the morning", and its SQL compares with '2023-03-01', 20230331 or '10:00'.
+All days and months of the years that were said are therefore literals that the asker named, and so are the half hours of a
+day.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
+
+_MONTHS, _DAYS = range(1, 13), range(1, 32)
+_ISO = "{year}-{month:02}-{day:02}"
+_DAY = ("{year}-{month:02}", "{year}")  # the beginnings of a day, with which texts are compared, too
+_FORMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (r"\d{4}-\d\d-\d\d", (_ISO, *_DAY)),
+    (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", (_ISO, _ISO + " 00:00", _ISO + " 23:59", *_DAY)),
+    (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*", (_ISO, _ISO + " 00:00:00", _ISO + " 23:59:59", *_DAY)),
+    (r"\d{4}/\d\d/\d\d", ("{year}/{month:02}/{day:02}",)),
+    (r"\d\d?\.\d\d?\.\d{4}", ("{day:02}.{month:02}.{year}",)),
+    (r"\d\d?/\d\d?/\d{4}", ("{month:02}/{day:02}/{year}", "{day:02}/{month:02}/{year}")),
+    (r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", ("{year}{month:02}{day:02}",)),
+    (r"(?:19|20)\d\d(?:0[1-9]|1[0-2])", ("{year}{month:02}",)),
+    (r"\d{4}-\d\d", ("{year}-{month:02}", "{year}")),
+)
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_CLOCK = re.compile(r"\d\d:\d\d(?P<seconds>:\d\d)?")
+
+
+def moments_like(samples: Sequence[str], said: frozenset[str]) -> frozenset[str]:
+    """Literals in the form of the samples that lie in a year that was said, or begin the year after it; half hours for times of
+    the day. Empty where the samples have no such form. `said`: the numbers of the question.
+
+    >>> days = moments_like(("2021-05-06", "2021-05-07"), frozenset({"2023", "7"}))
+    >>> "2023-03-31" in days, "2024-01-01" in days, "2021-05-06" in days
+    (True, True, False)
+    >>> "20231201" in moments_like(("20240131",), frozenset({"2023"})), "07:30" in moments_like(("09:15",), frozenset())
+    (True, True)
+    """
+    if not samples:
+        return frozenset()
+    clock = _CLOCK.fullmatch(samples[0])
+    if clock is not None and all(map(_CLOCK.fullmatch, samples)):
+        return _half_hours(bool(clock["seconds"]))
+    years = frozenset(number for number in said if _YEAR.fullmatch(number))
+    for form, spellings in _FORMS if years else ():
+        if all(re.fullmatch(form, sample) for sample in samples):
+            return frozenset(text for year in years for text in _in_year(int(year), spellings))
+    return frozenset()
+
+
+@lru_cache(maxsize=2)
+def _half_hours(with_seconds: bool) -> frozenset[str]:
+    end = ":00" if with_seconds else ""
+    return frozenset(f"{hour:02}:{minute:02}{end}" for hour, minute in product(range(24), (0, 30)))
+
+
+@lru_cache(maxsize=64)
+def _in_year(year: int, spellings: tuple[str, ...]) -> frozenset[str]:
+    days = [*product((year,), _MONTHS, _DAYS), (year + 1, 1, 1)]
+    return frozenset(form.format(year=of, month=month, day=day) for form in spellings for of, month, day in days)
