@@ -77,6 +77,7 @@ class Context:
         None
     )  # the constraint's cursor after the text so far; None without a constraint
     mask_tokens: range = range(0)  # see `Target`
+    prompt_mask: bool = False  # see `Target`
     mask_pairs: PairScores | None = None
     runtime: str = "cpu"  # what computes the target, see `Target.runtime`; heads run on the same
     prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
@@ -87,6 +88,12 @@ class Context:
     )  # of earlier texts of this kind with this method
     ahead: int = 0  # see `Target`
     draft_priors: DraftPriors = DEFAULT_PRIORS
+
+    def masks(self, prompt: Sequence[int]) -> tuple[int, ...]:
+        """Mask tokens by depth: the target's own, or else the prompt's last token if it was trained on that. A model that was
+        not has none: what it says at a token that means nothing to it is not worth a row.
+        """
+        return tuple(self.mask_tokens) or (tuple(prompt[-1:]) if self.prompt_mask else ())
 
     @classmethod
     def beside(
@@ -109,6 +116,7 @@ class Context:
             identity=identity,
             cursor=cursor,
             mask_tokens=target.mask_tokens,
+            prompt_mask=target.prompt_mask,
             mask_pairs=target.mask_pairs,
             runtime=target.runtime,
             prompts=len(sequences),

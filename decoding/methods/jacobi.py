@@ -6,7 +6,8 @@ A few mask tokens follow the root and each of the most probable guesses. The tar
 path are marginals of the positions after the bonus token, given correct text only. The next draft is the tree of their most
 probable prefixes, together with copies of what followed the last tokens elsewhere. PaSS (arXiv 2311.13581) and BiTA
 (arXiv 2401.12522) train embeddings for such tokens. Here a target has weights of its own for them (`train masks`), or a
-checkpoint learns to use one token of its vocabulary as the mask (`train jacobi --sweeps 0 --first-guess mask`).
+checkpoint learns to use one token of its vocabulary as the mask (`train jacobi --sweeps 0 --first-guess mask`). With any other
+target there are no masks, and copies alone are drafted.
 
 Jacobi decoding: the target's own answers to a wrong guess are the next guess.
 
@@ -39,7 +40,7 @@ from decoding.engine.verify import Verdict
 from decoding.methods.jacobi_window import GuessWindow, MaskedWindow, SweptWindow, answers, block_range, next_state
 from decoding.methods.likely import LikelyLevels
 from decoding.methods.mask_guesses import (
-    FirstGuess,
+    ChosenGuess,
     PromptDraws,
     first_guesses,
     guessable,
@@ -47,6 +48,7 @@ from decoding.methods.mask_guesses import (
     said_ahead,
     strided_chain,
     text_scores,
+    trained_on,
 )
 from decoding.methods.ngram_pool import NgramPool, different
 from decoding.methods.trees import LEAST, Bounds, best_paths, offered, tail_of
@@ -81,7 +83,7 @@ class MaskTokens(Method):
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._stride = 1 + context.ahead
-        self._chain = strided_chain(prompt, context.mask_tokens, self._masks, self._stride)
+        self._chain = strided_chain(context.masks(prompt), self._masks, self._stride)
         self._sampler, self._cursor = context.sampler, context.cursor
         self._pairs = text_scores(context, prompt, self._followers)
         self._tokens = guessable(context, prompt)
@@ -145,16 +147,16 @@ class Jacobi(Method):
         until it has converged and a new one begins. (The answer past its end, which CLLM's code throws away, is the
         new block's first guess.)
     first_guess: the guess for a position that the target has not answered yet: "prompt", ids drawn from the prompt, as in the
-        papers, or "mask", a mask token, for checkpoints that were trained on it.
+        papers; "mask", a mask token, for checkpoints that were trained on it; or "auto", what the target was trained on.
     """
 
-    def __init__(self, block_size: int = 8, refill: bool = True, first_guess: FirstGuess = "prompt") -> None:
+    def __init__(self, block_size: int = 8, refill: bool = True, first_guess: ChosenGuess = "prompt") -> None:
         if block_size < 1:
             raise ValueError(f"block_size must be 1 or more, not {block_size}")
         self._block_size, self._refill, self._first = block_size, refill, known(first_guess)
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._draws = first_guesses(self._first, prompt, context.mask_tokens)
+        self._draws = first_guesses(trained_on(self._first, prompt, context), prompt, context.mask_tokens)
         self._prompt_length = self._start = len(prompt)  # start: absolute position of the first guess
         self._guess: list[int] = []
 
@@ -277,7 +279,7 @@ class JacobiForcing(Method):
     candidates: branches beside the block's own guess; 0: none, and the guess itself copies nothing either.
     candidate_tokens: their maximum length. per_matched: their maximum length per matching token before them, so that a
         chance match costs little.
-    first_guess: the guess where nothing is known; see `Jacobi`. The embedded model is trained on masks, published ones on
+    first_guess: the guess where nothing is known; see `Jacobi`. The embedded model has masks, published ones were trained on
         draws from the prompt.
     from_recall, from_prompt: whether to look for candidates in the conversation's earlier texts and identifiers, and in the
         prompt.
@@ -294,7 +296,7 @@ class JacobiForcing(Method):
         candidates: int = 2,
         candidate_tokens: int = 16,
         per_matched: int = 3,
-        first_guess: FirstGuess = "mask",
+        first_guess: ChosenGuess = "auto",
         from_recall: bool = True,
         from_prompt: bool = True,
         remask: bool = True,
@@ -312,10 +314,11 @@ class JacobiForcing(Method):
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._window: GuessWindow
-        if self._remask and self._first == "mask" and context.mask_tokens:
+        first = trained_on(self._first, prompt, context)
+        if self._remask and first == "mask" and context.mask_tokens:
             self._window = MaskedWindow(prompt, context, self._blocks * self._block_size)
         else:
-            draws = first_guesses(self._first, prompt, context.mask_tokens)
+            draws = first_guesses(first, prompt, context.mask_tokens)
             self._window = SweptWindow(draws, prompt, self._block_size)
         self._pool = NgramPool(self._pool_size, context.recall.sequences if self._from_recall else ())
         self._prompt_length = len(prompt)

@@ -364,7 +364,9 @@ def swept(model: TrainModel, pack: JacobiPack, sweeps: int) -> JacobiPack:
     rows = model.rows(replace(pack, sources=before))
     fed = rows.tokens.clone()  # padded, perhaps
     for _ in range(sweeps):
-        fed[torch.from_numpy(pack.students).long().to(model.device)] = model.logits(replace(rows, tokens=fed)).argmax(-1)
+        fed[torch.from_numpy(pack.students).long().to(model.device)] = model.logits(replace(rows, tokens=fed)).argmax(
+            -1
+        )
     return replace(pack, tokens=fed[: pack.rows].cpu().numpy().astype(np.int32))
 
 

@@ -90,7 +90,9 @@ def depth_first(parents: Tokens) -> Tokens:
     """
     edges = np.array(_edges(parents))
     starts, stop_of = edges[:-1], dict(pairwise(edges.tolist()))
-    by_parent = starts[np.lexsort((-starts, parents[starts]))]  # runs; those of the deepest parent and the first child last
+    by_parent = starts[
+        np.lexsort((-starts, parents[starts]))
+    ]  # runs; those of the deepest parent and the first child last
     above = parents[by_parent]
     order: list[NDArray[np.int64]] = []
     waiting = by_parent[above == ROOT].tolist()

@@ -10,7 +10,7 @@ The draft vocabulary on torch's operators: logits, the target's noise, and the b
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from weakref import WeakValueDictionary
 
 import torch
@@ -37,17 +37,8 @@ class TensorContext(Context):
     @classmethod
     def of(cls, context: Context) -> "TensorContext":
         """The context, its arrays as tensors over the same memory. An array has one tensor as long as that is used."""
-        return cls(
-            context.sampler,
-            _tensor(context.embedding),
-            _tensor(context.lm_head),
-            context.recall,
-            context.identity,
-            context.cursor,
-            context.mask_tokens,
-            context.mask_pairs,
-            context.runtime,
-        )
+        given = {each.name: getattr(context, each.name) for each in fields(context)}
+        return cls(**given | {name: _tensor(given[name]) for name in ("embedding", "lm_head")})
 
 
 def to_target(head: Head, context: TensorContext) -> Head:
