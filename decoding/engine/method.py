@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
 from decoding.engine.constraint import ConstraintCursor
@@ -20,6 +20,43 @@ from decoding.engine.verify import Verdict
 
 if TYPE_CHECKING:
     from decoding.checkpoints.identity import TargetIdentity
+
+
+class DeviceInt(int):
+    """An option's default by device: itself on a processor, where every row costs, and `gpu` where they hardly do."""
+
+    gpu: int
+
+    def __new__(cls, cpu: int, gpu: int) -> Self:
+        made = super().__new__(cls, cpu)
+        made.gpu = gpu
+        return made
+
+
+class DeviceFloat(float):
+    """The same for a number."""
+
+    gpu: float
+
+    def __new__(cls, cpu: float, gpu: float) -> Self:
+        made = super().__new__(cls, cpu)
+        made.gpu = gpu
+        return made
+
+
+Number = TypeVar("Number", int, float)
+
+
+def on_device(value: Number, runtime: str) -> Number:
+    """An option's value for what computes the target (`Target.runtime`); one that was given is the same everywhere.
+
+    >>> default = DeviceInt(16, gpu=59)
+    >>> default, on_device(default, "kernels"), on_device(default, "cuda"), on_device(20, "cuda")
+    (16, 16, 59, 20)
+    """
+    if runtime != "cuda" or not isinstance(value, (DeviceInt, DeviceFloat)):
+        return value
+    return value.gpu
 
 
 class LookupCorpus:

@@ -131,7 +131,7 @@ _WINDOW = "sliding_window", "use_sliding_window", "max_window_layers", "layer_ty
 
 
 def attention_settings(found: Published, inside: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Sizes of decoder layers, from a configuration with transformers' names. Raises UnsupportedModel for what they cannot do."""
+    """Sizes of decoder layers, from a configuration with transformers' names. Raises UnsupportedModel for what they cannot."""
     heads = found.needed("num_attention_heads", inside=inside)
     if (activation := found.setting("hidden_act", inside=inside, default="silu")) != "silu":
         raise UnsupportedModel(f"{found.folder} has the activation {activation!r}; only silu is supported")

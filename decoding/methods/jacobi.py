@@ -34,7 +34,7 @@ from math import ceil
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.method import Context, Method
+from decoding.engine.method import Context, DeviceInt, Method, on_device
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi_window import GuessWindow, MaskedWindow, SweptWindow, answers, block_range, next_state
@@ -66,7 +66,7 @@ class MaskTokens(Method):
         self,
         masks: int = 3,
         masked: int = 3,
-        budget: int = 6,
+        budget: int = DeviceInt(6, gpu=32),
         top_k: int = 8,
         least: float = LEAST,
         copies: int = 1,
@@ -79,10 +79,10 @@ class MaskTokens(Method):
             raise ValueError("masks and top_k must be 1 or more, masked, sure, copies and what is copied not negative")
         self._masks, self._masked, self._top_k = masks, masked, top_k
         self._copies, self._copied_tokens, self._per_matched = copies, copied_tokens, per_matched
-        self._bounds, self._sure, self._followers = Bounds(budget, least), sure, followers
+        self._given, self._sure, self._followers = Bounds(budget, least), sure, followers
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._stride = 1 + context.ahead
+        self._stride, self._bounds = 1 + context.ahead, self._given.on(context.runtime)
         self._chain = strided_chain(context.masks(prompt), self._masks, self._stride)
         self._sampler, self._cursor = context.sampler, context.cursor
         self._pairs = text_scores(context, prompt, self._followers)
@@ -270,7 +270,8 @@ class JacobiForcing(Method):
     block_size: n. The real-active block is what is left of the n positions that hold the next token.
     blocks: K, the most blocks in flight. A pseudo-active block is iterated below unverified guesses. Once the text reaches
         it, it is the real-active block, and its guesses are verified like any others: promotion needs no code. Small
-        blocks are the default, because a CPU pays for each guess; the paper's GPU has room for 2 blocks of 64.
+        blocks are the default, because a CPU pays for each guess. On a GPU, for a model that has no masks of its own, the
+        defaults are the authors' choice for their checkpoints: two blocks of 64, r = 0.85, 4 sequences, candidates of a block.
     spawn_ratio: r. A pseudo-active block is started when ceil(r * n) leading tokens of the newest block are settled: accepted,
         left unchanged by the last sweep, or guessed by masks (`remask`); 0 always keeps K blocks in flight. Its first guess is
         the target's answer to the last guess before it, then what followed elsewhere, then masks or draws from the prompt
@@ -289,13 +290,13 @@ class JacobiForcing(Method):
 
     def __init__(
         self,
-        block_size: int = 2,
+        block_size: int = DeviceInt(2, gpu=64),
         blocks: int = 2,
         spawn_ratio: float = 0.85,
-        pool_size: int = 8,
+        pool_size: int = DeviceInt(8, gpu=4),
         candidates: int = 2,
-        candidate_tokens: int = 16,
-        per_matched: int = 3,
+        candidate_tokens: int = DeviceInt(16, gpu=64),
+        per_matched: int = DeviceInt(3, gpu=64),
         first_guess: ChosenGuess = "auto",
         from_recall: bool = True,
         from_prompt: bool = True,
@@ -305,22 +306,26 @@ class JacobiForcing(Method):
             raise ValueError("need block_size >= 1, blocks >= 1 and spawn_ratio from 0 to 1")
         if min(pool_size, candidates, candidate_tokens, per_matched) < 0:
             raise ValueError("pool_size, candidates, candidate_tokens and per_matched must be 0 or more")
-        self._block_size, self._blocks, self._spawn_at = block_size, blocks, ceil(spawn_ratio * block_size)
-        self._pool_size, self._candidates = pool_size, candidates
+        self._given = block_size, pool_size, candidate_tokens, per_matched
+        self._blocks, self._spawn_ratio, self._candidates = blocks, spawn_ratio, candidates
         self._first = known(first_guess)
-        self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
         self._from_recall, self._from_prompt = from_recall, from_prompt
         self._remask = remask
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._window: GuessWindow
         first = trained_on(self._first, prompt, context)
-        if self._remask and first == "mask" and context.mask_tokens:
+        has_masks = self._remask and first == "mask" and len(context.mask_tokens) > 0
+        runtime = "cpu" if has_masks else context.runtime  # masks speak for a few positions only
+        block_size, pool_size, candidate_tokens, per_matched = (on_device(each, runtime) for each in self._given)
+        self._block_size, self._spawn_at = block_size, ceil(self._spawn_ratio * block_size)
+        self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
+        if has_masks:
             self._window = MaskedWindow(prompt, context, self._blocks * self._block_size)
         else:
             draws = first_guesses(first, prompt, context.mask_tokens)
             self._window = SweptWindow(draws, prompt, self._block_size)
-        self._pool = NgramPool(self._pool_size, context.recall.sequences if self._from_recall else ())
+        self._pool = NgramPool(pool_size, context.recall.sequences if self._from_recall else ())
         self._prompt_length = len(prompt)
         self._end = 0  # generated position after the newest block
 

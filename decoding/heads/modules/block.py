@@ -79,8 +79,8 @@ class BlockHead(Head):
     it. shift: whether a position guesses the next token, so that the anchor's counts too (Domino); otherwise it guesses its
     own. mask_token: the token whose embedding a mask has; None: a vector of the head's own. carry: whether the features of the
     last context token are added to every position of the block, as in Medusa's heads; attention alone takes long to learn
-    that. attention_bias: of all four projections. skip_places: positions of `LastState`, which reads the last tap, the output of
-    the target's final norm; 0: none.
+    that. attention_bias: of all four projections. skip_places: positions of `LastState`, which reads the last tap, the output
+    of the target's final norm; 0: none.
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {
