@@ -209,6 +209,8 @@ class Decoding:
 
     def _choice(self, draft: Draft, scores: ForwardOutput, node: int) -> int:
         """The target's own token after `node`: its raw keyed choice, or the best allowed one where that is forbidden."""
+        if self._request.sampler.shaping is not None:
+            return self._shaped_choice(draft, scores, node)
         token = scores.choice(node)
         if ROOT not in self._cursors:
             return token
@@ -221,6 +223,21 @@ class Decoding:
         if not mask.any():
             raise ConstraintError("the constraint allows no token here")
         return self._request.sampler.pick(scores.masked(node, mask), self._position(draft, node))
+
+    def _shaped_choice(self, draft: Draft, scores: ForwardOutput, node: int) -> int:
+        """The same from shaped logits: a function of the target, the sampler and the text, whatever was drafted."""
+        if ROOT in self._cursors:
+            cursor = self._cursor_at(draft, node)
+            if cursor.run:
+                return cursor.run[0]
+            if not (mask := cursor.allowed()).any():
+                raise ConstraintError("the constraint allows no token here")
+            logits = scores.masked(node, mask)
+        else:
+            logits = scores.after([node])[0]
+        start = len(self._request.prompt)
+        text = [*self._tokens[start:], *(draft.tokens[each] for each in draft.path(node))]
+        return self._request.sampler.pick_after(logits, self._position(draft, node), self._request.prompt, text)
 
     def _position(self, draft: Draft, node: int) -> int:
         """Of the token after a node, in the text with its first prompt."""

@@ -22,7 +22,7 @@ from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.loop import Request
 from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Metrics, Round, measure, prefilled_tokens
-from decoding.engine.sampler import Floats, Sampler
+from decoding.engine.sampler import Floats, Sampler, Shaping
 from decoding.engine.target import AnyTarget, Array, ForwardInput, ForwardOutput, TargetSequence
 from decoding.methods.registry import load_method, ready_methods
 from decoding.serving.model_queue import Batcher, ModelQueue, Stopped, never
@@ -42,6 +42,7 @@ class SamplingParams:
     options: Mapping[str, Any] = field(default_factory=dict)
     temperature: float = 0.0
     seed: int = 0
+    shaping: Shaping | None = None  # top-p and its kind, penalties
     max_new_tokens: int = 256
     stop: tuple[str, ...] = ()  # the text ends before the first of these strings
     constraint: Constraint[Any] | None = None
@@ -52,7 +53,7 @@ class SamplingParams:
 
     @property
     def sampler(self) -> Sampler:
-        return Sampler(self.temperature, self.seed)
+        return Sampler(self.temperature, self.seed, self.shaping)
 
 
 @dataclass(frozen=True, slots=True)
