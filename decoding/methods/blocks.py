@@ -50,6 +50,7 @@ from decoding.methods.trees import (
     Level,
     beam,
     best_first,
+    budgeted,
     chain,
     fanned_out,
     levels,
@@ -197,6 +198,9 @@ class PathMethod(BlockMethod):
         bounds: Bounds,
     ) -> Draft:
         """The tree of a beam search of this width, with `children` per node, from the tokens that `cursor` allows."""
+        found = self._drafter.candidates(states, tokens, width, children) if cursor is None else None
+        if found is not None:
+            return budgeted(*bounds.above_floor(*found), bounds.budget)
         below = self._drafter.expansion(states, tokens, offered(children, cursor))
 
         def expand(frontier: Frontier) -> Guesses:

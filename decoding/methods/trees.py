@@ -65,6 +65,18 @@ class Bounds:
         """These bounds where options had defaults by device."""
         return Bounds(on_device(self.budget, runtime), on_device(self.least, runtime))
 
+    def above_floor(
+        self, tokens: Sequence[int], parents: Sequence[int], scores: Sequence[float]
+    ) -> tuple[list[int], list[int], list[float]]:
+        """The nodes of a tree that are probable enough; children never score above their parents."""
+        kept = [node for node, score in enumerate(scores) if score >= self.floor]
+        places = {node: place for place, node in enumerate(kept)} | {ROOT: ROOT}
+        return (
+            [tokens[node] for node in kept],
+            [places[parents[node]] for node in kept],
+            [scores[node] for node in kept],
+        )
+
     @property
     def floor(self) -> float:
         """The lowest score of a path."""

@@ -115,10 +115,10 @@ class DraftVocabulary:
     def __init__(self, context: TensorContext, ids: Iterable[int] | None = None) -> None:
         self._sampler = context.sampler
         device = context.lm_head.device
-        whole = ids is None
+        self.is_whole = ids is None
         self.ids = torch.arange(len(context.lm_head)) if ids is None else torch.tensor(sorted(set(ids)))
         self.ids = self.ids.to(device)
-        self.rows = context.lm_head if whole else context.lm_head[self.ids]  # [size, hidden]
+        self.rows = context.lm_head if self.is_whole else context.lm_head[self.ids]  # [size, hidden]
 
     @classmethod
     def for_prompt(cls, context: TensorContext, frequent: Iterable[int], prompt: Iterable[int]) -> "DraftVocabulary":

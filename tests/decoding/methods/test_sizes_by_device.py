@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from decoding.engine.experience import default_costs
+from decoding.engine.loop import Request, decode
 from decoding.engine.method import DeviceFloat, DeviceInt, on_device
 from decoding.engine.rounds import text_tokens
 from decoding.methods.adaptive import Adaptive
@@ -66,6 +67,24 @@ def test_jacobi_forcing_on_a_gpu_has_the_authors_blocks_for_a_model_without_mask
     target.runtime, target.mask_tokens = "cuda", range(VOCAB, VOCAB + 4)
     first, *_ = rounds_of(load_method("jacobi_forcing", candidates=0), target, max_new_tokens=200)
     assert len(first.draft_tokens) <= 4, "masks speak for a few positions"
+
+
+def test_masks_stand_for_as_many_positions_as_rows_allow_on_a_gpu() -> None:
+    """There is no port of the heads that let one mask speak for several positions: rows are cheap enough for all masks."""
+    target = ToyTarget(lambda tokens: toy_rows(tokens[-1] % VOCAB))
+    target.runtime, target.mask_tokens = "cuda", range(VOCAB, VOCAB + 12)
+    first, *_ = rounds_of(Adaptive(copies=0), target, max_new_tokens=60)
+    assert sum(token >= VOCAB for token in first.draft_tokens) == 12
+
+
+def test_a_large_draft_gets_the_rows_that_small_ones_leave() -> None:
+    """Sixteen texts had 16 rows each, whatever they drafted."""
+    methods = [load_method("plain") for _ in range(15)] + [load_method("jacobi_forcing", candidates=0)]
+    requests = [Request(PROMPT, method, 40) for method in methods]
+    last = [each for each in decode(on_gpu(), requests) if each.sequence == 15]
+    assert len(last[0].draft_tokens) == 39
+    many = [Request(PROMPT, load_method("jacobi_forcing", candidates=0), 40) for _ in range(16)]
+    assert {len(each.draft_tokens) for each in decode(on_gpu(), many) if each.index == 0} == {16}
 
 
 def test_a_size_that_is_given_holds_everywhere() -> None:
