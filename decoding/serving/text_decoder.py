@@ -42,7 +42,6 @@ class SamplingParams:
     options: Mapping[str, Any] = field(default_factory=dict)
     temperature: float = 0.0
     seed: int = 0
-    shaping: Shaping | None = None  # top-p and its kind, penalties
     max_new_tokens: int = 256
     stop: tuple[str, ...] = ()  # the text ends before the first of these strings
     constraint: Constraint[Any] | None = None
@@ -50,6 +49,7 @@ class SamplingParams:
     likelihood: bool = False
     other_prompts: tuple[str, ...] = ()  # further prompts for the same text, see `decoding.engine.ensemble`
     kind: str = ""  # of text: texts of one kind teach their method what to expect of the next
+    shaping: Shaping | None = None  # top-p and its kind, penalties
 
     @property
     def sampler(self) -> Sampler:
