@@ -162,6 +162,7 @@ def _score_ms(target: AnyTarget, sequence: TargetSequence, chain: Sequence[int])
 
 _CONTEXTS = (128, 768)
 _ROWS = (1, 4, 8, 16, 24, 32, 48)
+_GPU_ROWS = (1, 8, 16, 32, 64, 128, 256)  # as many as all drafts of a forward may have
 _PLAIN_COST_REPEATS = 7
 _BELIEVED = 0.8  # of a plain step's time: forwards that take less contradict it
 
@@ -271,10 +272,16 @@ def _will_vanish(model: str) -> bool:
     return Path(model).resolve().is_relative_to(temporary) and not cache_root().resolve().is_relative_to(temporary)
 
 
+def measured_rows(runtime: str) -> tuple[int, ...]:
+    """The rows of the forwards that are timed for a table, for what computes them (`Target.runtime`)."""
+    return _GPU_ROWS if runtime == "cuda" else _ROWS
+
+
 def _row_costs(target: AnyTarget) -> RowCosts:
     """Measured in turn; for a target that is too short for some sizes, time is taken to go on as before them."""
-    context = max(min(_CONTEXTS[0], target.max_length - max(_ROWS)), 1)
-    rows = [count for count in _ROWS if count <= target.max_length - context]
+    sizes = measured_rows(target.runtime)
+    context = max(min(_CONTEXTS[0], target.max_length - max(sizes)), 1)
+    rows = [count for count in sizes if count <= target.max_length - context]
     if len(rows) == 1:
         return RowCosts.even(0.0)
     times = time_forward(target, (context,), [count - 1 for count in rows], _PLAIN_COST_REPEATS)

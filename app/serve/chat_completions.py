@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from decoding.engine.rounds import measure
-from decoding.engine.sampler import Sampler
+from decoding.engine.sampler import Sampler, Shaping
 from decoding.serving.structured_output import FormError, choice_form, json_form, regex_form
 from decoding.serving.text_decoder import Completion
 
@@ -34,12 +34,6 @@ MOST_ALTERNATIVES = 20
 
 # What would change the text, with the values that do not, and what to do instead.
 NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "top_p": ((1, 1.0), "the whole distribution is sampled: leave it out, or lower temperature"),
-    "top_k": ((0, -1), "the whole distribution is sampled: leave it out, or lower temperature"),
-    "min_p": ((0, 0.0), "the whole distribution is sampled: leave it out, or lower temperature"),
-    "presence_penalty": ((0, 0.0), "there are no penalties: leave it out"),
-    "frequency_penalty": ((0, 0.0), "there are no penalties: leave it out"),
-    "repetition_penalty": ((1, 1.0), "there are no penalties: leave it out"),
     "logit_bias": (({},), "logits are not changed: leave it out, or prescribe a form with response_format"),
     "tools": (([],), "tools are not called: leave it out, or prescribe a form with response_format"),
     "functions": (([],), "functions are not called: leave it out, or prescribe a form with response_format"),
@@ -141,6 +135,12 @@ class ChatRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1, strict=True)
+    top_k: int | None = Field(None, ge=-1, strict=True)
+    min_p: float | None = Field(None, ge=0, le=1, strict=True)
+    presence_penalty: float | None = Field(None, ge=-2, le=2, strict=True)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2, strict=True)
+    repetition_penalty: float | None = Field(None, gt=0, le=10, strict=True)
     seed: int | None = None
     stop: str | list[str] | None = None
     stream: bool = False
@@ -189,6 +189,7 @@ class ChatRequest(BaseModel):
             max_new_tokens=self.max_completion_tokens or self.max_tokens or DEFAULT_MAX_TOKENS,
             temperature=defaults.temperature if self.temperature is None else self.temperature,
             seed=seed if self.seed is None else self.seed % 2**63,
+            shaping=self._shaping(),
             stop=tuple(stop),
             constraint=self._form(decoder),
         )
@@ -199,6 +200,18 @@ class ChatRequest(BaseModel):
             first.recall.add(decoder.tokenizer.encode(joined(self.prediction.content), literal=True))
         more = (Sampler(seed=first.seed).derive("choice", number).seed for number in range(1, self.n or 1))
         return [first, *(replace(first, seed=each) for each in more)]
+
+    def _shaping(self) -> Shaping | None:
+        """None where the whole distribution is sampled. top_k -1 is vLLM's for all tokens."""
+        shaping = Shaping(
+            top_k=max(self.top_k or 0, 0),
+            top_p=1.0 if self.top_p is None else self.top_p,
+            min_p=self.min_p or 0.0,
+            repetition=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            presence=self.presence_penalty or 0.0,
+            frequency=self.frequency_penalty or 0.0,
+        )
+        return None if shaping == Shaping() else shaping
 
     def _form(self, decoder: "TextDecoder") -> "Constraint[Any] | None":
         place = decoder.tokenizer, decoder.target.vocab_size

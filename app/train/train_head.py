@@ -21,7 +21,7 @@ from decoding.checkpoints.catalog import chosen_adapter
 from decoding.checkpoints.identity import target_identity
 from decoding.checkpoints.resolve import resolve
 from decoding.heads.head import load_head, save_head
-from decoding.heads.published import read_published
+from decoding.heads.published import published_layout
 from decoding.serving.load import load_text_decoder
 from training.heads.features import Features, load_objective
 from training.heads.responses import FILE, Collecting, read_responses
@@ -176,9 +176,12 @@ def import_published(
     """Read a published head (Medusa, EAGLE-3, DFlash, JetSpec, Domino, Falcon) for its target and write it as ours."""
     with exit_codes.plain_errors():
         base = load_base(model)
-        found = read_published(published, base.config)
+        contents, layout = published_layout(published)
+        found = layout.read(contents, base.config)
         size = save_head(found, out, target_identity(base.sha256, None), storage)  # type: ignore[arg-type]
-        output.print_json({"out": str(out), "kind": found.config.kind, "bytes": size})
+        output.print_json(
+            {"out": str(out), "kind": found.config.kind, "checked_against": layout.checked, "bytes": size}
+        )
 
 
 def adapter_of(model: str, adapter: str) -> Any:

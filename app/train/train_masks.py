@@ -23,7 +23,6 @@ from app.shared.option_groups import spread
 from app.train.run_options import Schedule, StopToken, plain_values, print_outcome, stop_on_signals
 from app.train.train_head import Responses, adapter_of
 from decoding.checkpoints.mask_adapter import read_mask_adapter, write_mask_adapter
-from decoding.methods.mask_guesses import masks_of
 from training.config import TrainingError
 from training.heads.mask_model import MaskConfig, MaskLesson, frequent_tokens
 from training.heads.responses import read_responses
@@ -200,7 +199,7 @@ def _lesson(
 ) -> "MaskLesson":
     """What the responses teach. adapter: of the target. Raises TrainingError, ModelError."""
     begin = read_mask_adapter(init_masks) if init_masks else None
-    (like,) = masks_of(responses[0].prompt_ids, range(0)) if responses else (0,)
+    like = responses[0].prompt_ids[-1] if responses else 0
     return MaskLesson(how.config(), base, adapter, target, begin, like, frequent_tokens(responses))
 
 

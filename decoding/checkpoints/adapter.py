@@ -54,6 +54,12 @@ class About:
     prompt_version: int | None = None  # of the prompts that it was trained on; None if unknown
     notes: Mapping[str, Any] = field(default_factory=dict)  # recipe, data, licence: JSON values
 
+    @property
+    def first_guess(self) -> str:
+        """The first guess on which Jacobi training trained it, "prompt" or "mask"; "prompt" if it did not."""
+        jacobi = self.notes.get("jacobi")
+        return str(jacobi.get("first_guess", "prompt")) if isinstance(jacobi, Mapping) else "prompt"
+
 
 @dataclass(frozen=True, slots=True)
 class Factors:

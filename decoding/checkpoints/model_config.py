@@ -6,7 +6,7 @@ It reads both the older layout (`rope_theta`, `rope_scaling`) and that of transf
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -30,6 +30,16 @@ class Rope:
     low_freq_factor: float = 1.0  # this and the following: llama3
     high_freq_factor: float = 4.0
     original_max_positions: int = 8192
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, Any]) -> "Rope":
+        """From a head's sizes (see `sizes`)."""
+        return cls(sizes["rope_theta"], **(sizes.get("rope_scaling") or {}))
+
+    def sizes(self) -> dict[str, Any]:
+        """As sizes of a head: JSON values."""
+        scaling = {name: value for name, value in asdict(self).items() if name != "theta"}
+        return {"rope_theta": self.theta, "rope_scaling": scaling if self.kind != "default" else None}
 
     def frequencies(self, head_dim: int) -> npt.NDArray[np.float32]:
         """Radians per position [head_dim / 2], scaling included: in fp32, as transformers computes them."""
@@ -157,7 +167,7 @@ def _parse(raw: Mapping[str, Any], family: Family, generation: Mapping[str, Any]
         heads=heads,
         kv_heads=int(raw.get("num_key_value_heads") or heads),
         head_dim=int(raw.get("head_dim") or raw["hidden_size"] // heads),
-        rope=_rope(raw),
+        rope=read_rope(raw),
         rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
         tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
         qkv_bias=attention_bias or family == "qwen2",
@@ -182,8 +192,11 @@ def _first(value: int | list[int] | None) -> int | None:
     return next(iter(token_ids(value)), None)
 
 
-def _rope(raw: Mapping[str, Any]) -> Rope:
+def read_rope(raw: Mapping[str, Any]) -> Rope:
+    """From a configuration with transformers' names. Raises UnsupportedModel for a kind of scaling that is not known."""
     parameters = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+    if any(isinstance(value, Mapping) for value in parameters.values()):
+        raise UnsupportedModel("rotary positions that differ by kind of layer are not supported")
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if kind not in get_args(RopeKind):
         raise UnsupportedModel(f"rope scaling {kind!r} is not supported; supported: {', '.join(get_args(RopeKind))}")
@@ -207,9 +220,13 @@ def _rope(raw: Mapping[str, Any]) -> Rope:
 
 
 def _sliding_windows(raw: Mapping[str, Any], family: Family, layers: int) -> tuple[int | None, ...]:
-    """As in transformers: only for Qwen, if switched on, in the layers of `layer_types` or else from `max_window_layers` on."""
+    return (None,) * layers if family == "llama" else read_windows(raw, layers)
+
+
+def read_windows(raw: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
+    """As in transformers' Qwen: if switched on, in the layers of `layer_types` or else from `max_window_layers` on."""
     window = raw.get("sliding_window")
-    if family == "llama" or not raw.get("use_sliding_window") or window is None:
+    if not raw.get("use_sliding_window") or window is None:
         return (None,) * layers
     kinds = raw.get("layer_types")
     if kinds is None:

@@ -64,6 +64,8 @@ class RowCosts:
 
 
 DEFAULT_COSTS = RowCosts.even(0.06)
+GPU_COSTS = RowCosts((1, 64, 128, 256), (1.0, 1.14, 1.28, 1.47))
+"""A model of 7 B in bf16 on an H100 (log/gpu.md); until a machine's own were measured."""
 VARIANT_COSTS = {
     "amx_int8": RowCosts((1, 2, 8, 16, 32, 64), (1.0, 1.1, 1.3, 1.5, 2.05, 3.3)),
     "avx2": RowCosts((1, 4, 8, 16, 32), (1.0, 1.45, 2.2, 4.0, 7.3)),
@@ -74,7 +76,7 @@ VARIANT_COSTS = {
 def default_costs(runtime: str) -> RowCosts:
     """For a target that runs on this (`Target.runtime`)."""
     if runtime != "kernels":
-        return DEFAULT_COSTS
+        return GPU_COSTS if runtime == "cuda" else DEFAULT_COSTS
     from kernels.cpu.processor import variant
 
     return VARIANT_COSTS.get(variant() or "", DEFAULT_COSTS)

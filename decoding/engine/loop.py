@@ -74,15 +74,19 @@ def advance(
 ) -> Iterator[Round | Exception | None]:
     """Run one round for sequences of one target, in one forward. Yields each one's record, in order, or the exception that it
     alone raised; such a sequence must then be dropped. None: it has read a part of its prompt (see `parts_of_prompts`)."""
-    most = max(LEAST_DRAFT, DRAFT_ROWS // max(len(live), 1))
     parts = parts_of_prompts([one.unread for one in live], prompt_rows)
     start = perf_counter()
     passes = [_attempt(one.head_pass) if part is None else None for one, part in zip(live, parts, strict=True)]
     run_together([each for each in passes if each and not isinstance(each, Exception)])
     pass_ms = 1e3 * (perf_counter() - start)
-    drafts = [
-        _attempt(partial(one.propose, most, pass_ms if own else 0.0)) if part is None else part
+    wanted = [
+        _attempt(partial(one.propose, pass_ms if own else 0.0)) if part is None else part
         for one, part, own in zip(live, parts, passes, strict=True)
+    ]
+    most = iter(shared_rows([len(each) for each in wanted if isinstance(each, Draft)], DRAFT_ROWS))
+    drafts = [
+        _attempt(partial(one.fitted, each, next(most))) if isinstance(each, Draft) else each
+        for one, each in zip(live, wanted, strict=True)
     ]
     shares = [one.work(draft) for one, draft in zip(live, drafts, strict=True)]
     work = [each for share in shares for each in share]
@@ -98,6 +102,19 @@ def advance(
         else:
             one.have_read()
             yield None
+
+
+def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
+    """The most nodes that each draft keeps: all that it has, or an equal share of what smaller ones leave, and LEAST_DRAFT.
+
+    >>> shared_rows([2, 200, 100], 256), shared_rows([300], 256)
+    ([2, 154, 100], [256])
+    """
+    most = [0] * len(wanted)
+    for left, draft in zip(range(len(wanted), 0, -1), sorted(range(len(wanted)), key=wanted.__getitem__), strict=True):
+        most[draft] = min(wanted[draft], max(LEAST_DRAFT, rows // left))
+        rows = max(rows - most[draft], 0)
+    return most
 
 
 def _attempt(do: Callable[[], Done]) -> Done | Exception:
@@ -146,11 +163,8 @@ class Decoding:
         """What the method's next draft computes of a head."""
         return self._request.method.head_pass(self._tokens, self.room - 1) if self._rounds else None
 
-    def propose(self, most: int, pass_ms: float) -> Draft:
-        """The method's draft of `most` nodes, without stop tokens, with which the target ends the text by itself, and without
-        what cannot become text: too deep, after a stop token, or forbidden (`context` nodes may be forbidden). pass_ms: what
-        its head's pass has taken, with those of others.
-        """
+    def propose(self, pass_ms: float) -> Draft:
+        """The method's draft. pass_ms: what its head's pass has taken, with those of others."""
         method = self._request.method
         if self._rounds == 0:  # with the states of all that was cached or read in parts
             method.begin(self._request.prompt, self._sequences.hidden, self._context)
@@ -158,9 +172,17 @@ class Decoding:
         unseen = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
         propose = method.propose_unseen if unseen else method.propose
         draft = propose(self._tokens, self.room - 1)
-        draft = self._prune(draft if len(draft) <= most else draft.first(most))
         self._draft_ms = pass_ms + 1e3 * (perf_counter() - start)
         return draft
+
+    def fitted(self, draft: Draft, most: int) -> Draft:
+        """A draft's first `most` nodes, without stop tokens, with which the target ends the text by itself, and without what
+        cannot become text: too deep, after a stop token, or forbidden (`context` nodes may be forbidden).
+        """
+        start = perf_counter()
+        fitted = self._prune(draft if len(draft) <= most else draft.first(most))
+        self._draft_ms += 1e3 * (perf_counter() - start)
+        return fitted
 
     def work(self, draft: Draft | Exception | int) -> list[ForwardInput[Any]]:
         """The forward's part in this text: one for each prompt, or as many rows of them; nothing after an exception."""
@@ -209,6 +231,8 @@ class Decoding:
 
     def _choice(self, draft: Draft, scores: ForwardOutput, node: int) -> int:
         """The target's own token after `node`: its raw keyed choice, or the best allowed one where that is forbidden."""
+        if self._request.sampler.shaping is not None:
+            return self._shaped_choice(draft, scores, node)
         token = scores.choice(node)
         if ROOT not in self._cursors:
             return token
@@ -221,6 +245,21 @@ class Decoding:
         if not mask.any():
             raise ConstraintError("the constraint allows no token here")
         return self._request.sampler.pick(scores.masked(node, mask), self._position(draft, node))
+
+    def _shaped_choice(self, draft: Draft, scores: ForwardOutput, node: int) -> int:
+        """The same from shaped logits: a function of the target, the sampler and the text, whatever was drafted."""
+        if ROOT in self._cursors:
+            cursor = self._cursor_at(draft, node)
+            if cursor.run:
+                return cursor.run[0]
+            if not (mask := cursor.allowed()).any():
+                raise ConstraintError("the constraint allows no token here")
+            logits = scores.masked(node, mask)
+        else:
+            logits = scores.after([node])[0]
+        start = len(self._request.prompt)
+        text = [*self._tokens[start:], *(draft.tokens[each] for each in draft.path(node))]
+        return self._request.sampler.pick_after(logits, self._position(draft, node), self._request.prompt, text)
 
     def _position(self, draft: Draft, node: int) -> int:
         """Of the token after a node, in the text with its first prompt."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
 from decoding.engine.constraint import ConstraintCursor
@@ -20,6 +20,43 @@ from decoding.engine.verify import Verdict
 
 if TYPE_CHECKING:
     from decoding.checkpoints.identity import TargetIdentity
+
+
+class DeviceInt(int):
+    """An option's default by device: itself on a processor, where every row costs, and `gpu` where they hardly do."""
+
+    gpu: int
+
+    def __new__(cls, cpu: int, gpu: int) -> Self:
+        made = super().__new__(cls, cpu)
+        made.gpu = gpu
+        return made
+
+
+class DeviceFloat(float):
+    """The same for a number."""
+
+    gpu: float
+
+    def __new__(cls, cpu: float, gpu: float) -> Self:
+        made = super().__new__(cls, cpu)
+        made.gpu = gpu
+        return made
+
+
+Number = TypeVar("Number", int, float)
+
+
+def on_device(value: Number, runtime: str) -> Number:
+    """An option's value for what computes the target (`Target.runtime`); one that was given is the same everywhere.
+
+    >>> default = DeviceInt(16, gpu=59)
+    >>> default, on_device(default, "kernels"), on_device(default, "cuda"), on_device(20, "cuda")
+    (16, 16, 59, 20)
+    """
+    if runtime != "cuda" or not isinstance(value, (DeviceInt, DeviceFloat)):
+        return value
+    return value.gpu
 
 
 class LookupCorpus:
@@ -77,6 +114,7 @@ class Context:
         None
     )  # the constraint's cursor after the text so far; None without a constraint
     mask_tokens: range = range(0)  # see `Target`
+    prompt_mask: bool = False  # see `Target`
     mask_pairs: PairScores | None = None
     runtime: str = "cpu"  # what computes the target, see `Target.runtime`; heads run on the same
     prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
@@ -87,6 +125,12 @@ class Context:
     )  # of earlier texts of this kind with this method
     ahead: int = 0  # see `Target`
     draft_priors: DraftPriors = DEFAULT_PRIORS
+
+    def masks(self, prompt: Sequence[int]) -> tuple[int, ...]:
+        """Mask tokens by depth: the target's own, or else the prompt's last token if it was trained on that. A model that was
+        not has none: what it says at a token that means nothing to it is not worth a row.
+        """
+        return tuple(self.mask_tokens) or (tuple(prompt[-1:]) if self.prompt_mask else ())
 
     @classmethod
     def beside(
@@ -109,6 +153,7 @@ class Context:
             identity=identity,
             cursor=cursor,
             mask_tokens=target.mask_tokens,
+            prompt_mask=target.prompt_mask,
             mask_pairs=target.mask_pairs,
             runtime=target.runtime,
             prompts=len(sequences),

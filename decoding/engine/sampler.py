@@ -10,6 +10,7 @@ arXiv 2408.07978): in fp32 the text depends on target, temperature and seed only
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +37,58 @@ def keyed_argmax(logits: Floats, temperature: float, seed: int, position: int) -
 
 
 @dataclass(frozen=True, slots=True)
+class Shaping:
+    """What changes a row of logits before a token is chosen from it, in this order; each is a function of the row and the text.
+
+    repetition: divides the logits, or where negative multiplies them, of tokens that the prompt or the text has (arXiv
+    1909.05858). presence, frequency: are taken from those of tokens that the text has, once and per occurrence. Then,
+    at temperatures above 0, alone are kept: the `top_k` likeliest (0: all); of these the likeliest that together have `top_p`
+    of their probability (arXiv 1904.09751); those at least `min_p` as likely as the likeliest (arXiv 2407.01082).
+    Raises ValueError.
+    """
+
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition: float = 1.0
+    presence: float = 0.0
+    frequency: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.top_k < 0 or not 0.0 < self.top_p <= 1.0 or not 0.0 <= self.min_p <= 1.0 or not self.repetition > 0.0:
+            raise ValueError(
+                "top_k must be 0 or more, top_p above 0 and at most 1, min_p from 0 to 1, and the repetition penalty above 0"
+            )
+
+    def shaped(self, logits: Floats, temperature: float, prompt: Sequence[int], text: Sequence[int]) -> Floats:
+        """Logits [vocab] as they are to be sampled from, after a prompt and a text; -inf for what is not kept."""
+        row = self._penalised(logits, prompt, text)
+        truncates = self.top_k or self.top_p < 1.0 or self.min_p
+        return self._truncated(row, temperature) if truncates and temperature else row
+
+    def _penalised(self, logits: Floats, prompt: Sequence[int], text: Sequence[int]) -> Floats:
+        row = logits.copy()
+        if self.repetition != 1.0:
+            seen = np.unique(np.array([*prompt, *text], np.int64))
+            factor = np.float32(self.repetition)
+            row[seen] = np.where(row[seen] > 0, row[seen] / factor, row[seen] * factor)
+        if text and (self.presence or self.frequency):
+            said, counts = np.unique(np.array(text, np.int64), return_counts=True)
+            row[said] -= np.float32(self.presence) + np.float32(self.frequency) * counts.astype(np.float32)
+        return row
+
+    def _truncated(self, logits: Floats, temperature: float) -> Floats:
+        scaled = logits.astype(np.float64) / temperature
+        kept = np.argsort(-scaled, kind="stable")[: self.top_k or None]  # of equals the first
+        shares = np.exp(scaled[kept] - scaled[kept[0]])
+        shares /= shares.sum()
+        is_kept = (np.cumsum(shares) - shares < self.top_p) & (shares >= self.min_p * shares[0])
+        row = np.full_like(logits, -np.inf)
+        row[kept[is_kept]] = logits[kept[is_kept]]
+        return row
+
+
+@dataclass(frozen=True, slots=True)
 class Sampler:
     """Temperature 0 takes the argmax (the first of equals); any other takes argmax(logits / T + keyed Gumbel noise).
 
@@ -53,6 +106,7 @@ class Sampler:
 
     temperature: float = 0.0
     seed: int = 0
+    shaping: Shaping | None = None  # where there is any, the engine shapes each row before it picks from it
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0.0:
@@ -63,6 +117,12 @@ class Sampler:
         if self.temperature == 0.0:
             return int(logits.argmax())
         return keyed_argmax(logits, self.temperature, self.seed, position)
+
+    def pick_after(self, logits: Floats, position: int, prompt: Sequence[int], text: Sequence[int]) -> int:
+        """`pick` from logits that are shaped first, after a prompt and a text."""
+        if self.shaping is not None:
+            logits = self.shaping.shaped(logits, self.temperature, prompt, text)
+        return self.pick(logits, position)
 
     def rank(
         self, log_probs: Floats, position: int | npt.NDArray[np.int64], tokens: npt.NDArray[np.int64] | None = None

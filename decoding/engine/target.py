@@ -223,6 +223,9 @@ class Target(Protocol[Opened]):
         """
         ...
 
+    prompt_mask: bool
+    """Whether the weights were trained to read a prompt's last token as a mask (`train jacobi --first-guess mask`)."""
+
     @property
     def mask_pairs(self) -> "PairScores | None":
         """What is known of the token that a mask predicts by the one before it; None for most targets."""

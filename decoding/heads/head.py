@@ -78,6 +78,16 @@ class Head(nn.Module):
         """A size of this head, or the kind's default."""
         return self.config.sizes.get(name, self.sizes[name])
 
+    @property
+    def all_sizes(self) -> dict[str, Any]:
+        """Every size, by its name."""
+        return {**self.sizes, **self.config.sizes}
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether our own kernels lack something that a head of these sizes has."""
+        return False
+
     def check_fits(self, embedding: Array) -> None:
         """Raise HeadMismatch unless the head's width and vocabulary are those of the target's embedding [vocab, hidden]."""
         mine, theirs = (self.config.vocab, self.config.hidden), tuple(embedding.shape)

@@ -2,6 +2,9 @@
 
 What the readers of published heads share: reading a folder, finding a setting, and filling a head with tensors.
 
+What is not read as the authors' code computes it is refused. `LAYOUTS` says which version of that code each reader was
+checked against; `tests/decoding/heads/test_published_forwards.py` computes each head a second time.
+
 DFlash, DDTree, JetSpec and Domino: one layout of block heads, whose settings are in one of two places.
 
 `dflash_config` holds the settings of block heads; some heads have them at the top level. Layer ids count from 0 and mean a
@@ -10,7 +13,8 @@ layer's output, whose index into hidden states is one higher; `speculators` stor
 EAGLE-3 in two layouts: the authors' (`midlayer.*`) and that of `speculators` (`layers.0.*`, settings nested).
 
 `d2t` maps each draft token to the target's id: id = index + d2t[index]. It is absent, or all zeros, if the head drafts the
-whole vocabulary. A stored embedding is a copy of the target's and is left out.
+whole vocabulary. A stored embedding is a copy of the target's and is left out, unless it was trained or the head is narrower.
+Layers to read are indices into hidden states, but layers' outputs in `eagle_config` (SpecForge, SGLang, NVIDIA).
 
 Falcon-Qwen2.5: a Llama-like configuration with `k_mask`; `layers.N.*` and `lstm.*` besides a copy of the embedding.
 
@@ -34,7 +38,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from decoding.checkpoints.model_config import ModelConfig, read_json
+from decoding.checkpoints.model_config import ModelConfig, read_json, read_rope, read_windows
 from decoding.checkpoints.weight_files import read_weights
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.heads.head import Head, HeadConfig, HeadMismatch, new_head
@@ -55,6 +59,11 @@ class Published:
         places = [self.raw.get(place) or {} for place in inside] + [self.raw]
         found = (place[name] for name in names for place in places if place.get(name) is not None)
         return next(found, default)
+
+    def settings(self, names: Sequence[str], inside: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Those of `names` that are set."""
+        found = {name: self.setting(name, inside=inside) for name in names}
+        return {name: value for name, value in found.items() if value is not None}
 
     def needed(self, *names: str, inside: tuple[str, ...] = ()) -> Any:
         """Like `setting`, but raises UnsupportedModel if it is not set."""
@@ -117,10 +126,20 @@ def without(tensors: Mapping[str, Tensor], *prefixes: str) -> Iterator[tuple[str
     return ((name, tensor) for name, tensor in tensors.items() if not name.startswith(prefixes))
 
 
+_ROPE = "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "max_position_embeddings"
+_WINDOW = "sliding_window", "use_sliding_window", "max_window_layers", "layer_types"
+
+
 def attention_settings(found: Published, inside: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Sizes of decoder layers, from a configuration with transformers' names; `rope_theta` may be nested."""
+    """Sizes of decoder layers, from a configuration with transformers' names. Raises UnsupportedModel for what they cannot."""
     heads = found.needed("num_attention_heads", inside=inside)
-    rope = found.setting("rope_parameters", default={}, inside=inside)
+    if (activation := found.setting("hidden_act", inside=inside, default="silu")) != "silu":
+        raise UnsupportedModel(f"{found.folder} has the activation {activation!r}; only silu is supported")
+    _no_windows(found, inside)
+    try:
+        rope = read_rope(found.settings(_ROPE, inside))
+    except UnsupportedModel as error:
+        raise UnsupportedModel(f"{found.folder}: {error}") from error
     return {
         "heads": heads,
         "kv_heads": found.setting("num_key_value_heads", default=heads, inside=inside),
@@ -128,9 +147,44 @@ def attention_settings(found: Published, inside: tuple[str, ...] = ()) -> dict[s
             "head_dim", default=found.needed("hidden_size", inside=inside) // heads, inside=inside
         ),
         "intermediate": found.needed("intermediate_size", inside=inside),
-        "rope_theta": float(found.setting("rope_theta", default=rope.get("rope_theta", 10000.0), inside=inside)),
+        **rope.sizes(),
         "eps": found.setting("rms_norm_eps", default=1e-6, inside=inside),
     }
+
+
+def _no_windows(found: Published, inside: tuple[str, ...]) -> None:
+    """Refuse heads whose layers see only the last tokens."""
+    raw = found.settings(_WINDOW, inside)
+    kinds = raw.get("layer_types") or ()
+    if "sliding_attention" in kinds or any(
+        read_windows(raw, found.setting("num_hidden_layers", inside=inside, default=1))
+    ):
+        raise UnsupportedModel(f"{found.folder} is a head with sliding windows, which is not supported")
+
+
+def _without_trained_embedding(found: Published, inside: tuple[str, ...]) -> None:
+    """Refuse heads whose embedding or LM head is not the target's."""
+    lm_head, vocab = found.tensors.get("lm_head.weight"), found.setting("vocab_size", inside=inside)
+    if found.setting("embed_requires_grad", inside=inside):
+        raise UnsupportedModel(f"{found.folder} is a block head with a trained embedding, which is not supported")
+    if "d2t" in found.tensors or (lm_head is not None and vocab is not None and len(lm_head) != vocab):
+        raise UnsupportedModel(f"{found.folder} is a block head with an LM head of its own, which is not supported")
+
+
+def _unlike(found: Published, plain: Mapping[str, Any], inside: tuple[str, ...]) -> None:
+    """Refuse settings other than these."""
+    for name, value in plain.items():
+        if (other := found.setting(name, inside=inside, default=value)) != value:
+            raise UnsupportedModel(f"{found.folder} has {name} = {other}, which is not supported")
+
+
+def _within(found: Published, taps: Sequence[int], target: ModelConfig) -> tuple[int, ...]:
+    """The taps, of which each must be a hidden state of the target."""
+    if wrong := [tap for tap in taps if not 0 <= tap <= target.layers]:
+        raise HeadMismatch(
+            f"the head in {found.folder} reads hidden state {wrong[0]} of a model of {target.layers} layers"
+        )
+    return tuple(taps)
 
 
 _OWN = ("dflash_config", "speculative_config")
@@ -149,13 +203,14 @@ def read_block(found: Published, target: ModelConfig) -> Head:
     _check(found, target)
     tensors = _parted(found)
     projector = str(found.setting("projector_type", inside=_OWN, default=""))
-    causal = bool(found.setting("causal_head", "causal", inside=_OWN, default=False))
+    causal = bool(found.setting("causal_head", "causal", "is_causal", inside=_OWN, default=False))
     sizes: dict[str, Any] = attention_settings(found, _NESTED) | {
         "layers": found.needed("num_hidden_layers", inside=_NESTED),
         "block_size": found.needed("block_size", inside=_OWN),
         "causal": causal,
         "mask_token": found.needed("mask_token_id", inside=_OWN),
         "shift": bool(found.setting("shift_label", inside=_OWN, default=False)),
+        "attention_bias": bool(found.setting("attention_bias", inside=_NESTED, default=False)),
     }
     kind = "jetspec" if causal else "dflash"
     if "prefix_gru.weight_ih_l0" in tensors or projector in ("domino", "causal_v5"):
@@ -172,20 +227,27 @@ def _check(found: Published, target: ModelConfig) -> None:
         raise HeadMismatch(
             f"the head in {found.folder} is for a target of {layers} layers, and the model has {target.layers}"
         )
-    if "sliding_attention" in found.setting("layer_types", inside=_NESTED, default=()):
-        raise UnsupportedModel(f"{found.folder} is a block head with sliding windows, which is not supported")
+    if "candidate_selector.hidden_projection.weight" in found.tensors:
+        raise UnsupportedModel(f"{found.folder} is a head of DFlash 2, which is not supported")
+    _without_trained_embedding(found, _NESTED)
+    plain = {"input_embedding_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": None}
+    _unlike(found, plain, _OWN)
     if found.setting("pure_draft_prefix_len", inside=_OWN, default=1) > 1:
         raise UnsupportedModel(f"{found.folder} corrects only its later guesses, which is not supported")
 
 
 def _taps(found: Published, target: ModelConfig) -> tuple[int, ...]:
-    """The taps; by default those of five layers evenly spread from the 1st to the (n - 3)th, counted from 0."""
+    """The taps; by default as many layers as the head has, spread evenly from the 1st to the (n - 3)th, counted from 0, or
+    the middle one alone.
+    """
     indices = found.setting("aux_hidden_state_layer_ids", inside=_NESTED)
     if indices:
-        return tuple(indices)
-    last = target.layers - 3
-    usual = [round(1 + i * (last - 1) / 4) for i in range(5)]
-    return tuple(number + 1 for number in found.setting("target_layer_ids", inside=_OWN, default=usual))
+        return _within(found, indices, target)
+    count, last = found.needed("num_hidden_layers", inside=_NESTED), target.layers - 3
+    usual = [round(1 + i * (last - 1) / (count - 1)) for i in range(count)] if count > 1 else [target.layers // 2]
+    return _within(
+        found, [number + 1 for number in found.setting("target_layer_ids", inside=_OWN, default=usual)], target
+    )
 
 
 def _parted(found: Published) -> Tensors:
@@ -210,7 +272,7 @@ def _parted(found: Published) -> Tensors:
 
 
 _EAGLE3_NESTED = ("transformer_layer_config",)
-_UNKNOWN = ("norm_before_fc", "fc_norm", "norm_output")
+_FLAGS = ("norm_before_fc", "fc_norm", "norm_output")
 
 
 def is_eagle3(found: Published) -> bool:
@@ -221,31 +283,57 @@ def is_eagle3(found: Published) -> bool:
 
 def read_eagle3(found: Published, target: ModelConfig) -> Head:
     """Raises HeadMismatch, UnsupportedModel."""
-    if strange := [name for name in _UNKNOWN if found.setting(name)]:
-        raise UnsupportedModel(f"{found.folder} is an EAGLE-3 head with {strange[0]}, which is not supported")
+    inside = (*_EAGLE3_NESTED, "eagle_config")
     hidden = found.needed("hidden_size", inside=_EAGLE3_NESTED)
-    same_size(found, target, hidden, found.setting("vocab_size", inside=_EAGLE3_NESTED))
+    same_size(
+        found,
+        target,
+        found.setting("target_hidden_size", inside=_EAGLE3_NESTED, default=hidden),
+        found.setting("vocab_size", inside=_EAGLE3_NESTED),
+    )
+    if found.setting("num_hidden_layers", inside=_EAGLE3_NESTED, default=1) != 1:
+        raise UnsupportedModel(f"{found.folder} is an EAGLE-3 head of several layers, which is not supported")
     tensors = {
         name.replace("layers.0.", "midlayer."): tensor
         for name, tensor in without(found.tensors, "embed_tokens.", "d2t", "t2d")
     }
-    if "lm_head.weight" not in tensors:
+    own_embedding = hidden != target.hidden_size or bool(found.setting("embed_requires_grad", inside=_EAGLE3_NESTED))
+    if own_embedding and (embedding := found.tensors.get("embed_tokens.weight")) is not None:
+        tensors["embed_tokens.weight"] = embedding
+    ids: tuple[int, ...] = ()
+    own_lm_head = "lm_head.weight" in tensors
+    if own_lm_head:
+        ids, tensors["lm_head.weight"] = _drafted(found, tensors["lm_head.weight"], target)
+    elif (
+        hidden != target.hidden_size
+        or found.setting("draft_vocab_size", default=target.vocab_size) != target.vocab_size
+    ):
         raise UnsupportedModel(f"{found.folder} lacks the tensor lm_head.weight")
-    ids, tensors["lm_head.weight"] = _drafted(found, tensors["lm_head.weight"], target)
     sizes: dict[str, Any] = attention_settings(found, _EAGLE3_NESTED) | {
-        "own_lm_head": True,
+        "own_lm_head": own_lm_head,
         "bias": "midlayer.self_attn.q_proj.bias" in tensors,
+        "output_bias": "midlayer.self_attn.o_proj.bias" in tensors,
+        "qk_norm": "midlayer.self_attn.q_norm.weight" in tensors,
         "norm_before_residual": bool(found.setting("norm_before_residual", inside=_EAGLE3_NESTED)),
-        "target_hidden": found.setting("target_hidden_size", inside=_EAGLE3_NESTED),
+        "width": hidden if hidden != target.hidden_size else None,
+        "own_embedding": own_embedding,
+        **{name: bool(found.setting(name, inside=inside)) for name in _FLAGS},
     }
-    config = HeadConfig("eagle3", hidden, target.vocab_size, _eagle3_taps(found, target), sizes, ids)
+    config = HeadConfig("eagle3", target.hidden_size, target.vocab_size, _eagle3_taps(found, target), sizes, ids)
     return filled(config, tensors, found.folder)
 
 
 def _eagle3_taps(found: Published, target: ModelConfig) -> tuple[int, ...]:
     """The states before layers 2, n // 2 and n - 3, unless the settings name others."""
-    named = found.setting("eagle_aux_hidden_state_layer_ids", inside=(*_EAGLE3_NESTED, "eagle_config"))
-    return tuple(named) if named else (2, target.layers // 2, target.layers - 3)
+    usual, setting = (2, target.layers // 2, target.layers - 3), "eagle_aux_hidden_state_layer_ids"
+    if outputs := (found.raw.get("eagle_config") or {}).get(setting):
+        return _within(found, [layer + 1 for layer in outputs], target)
+    named = found.setting(setting, inside=_EAGLE3_NESTED)
+    if not named or [layer + 1 for layer in named] == list(
+        usual
+    ):  # converted heads may name the same layers by outputs
+        return _within(found, usual, target)
+    return _within(found, named, target)
 
 
 def _drafted(found: Published, lm_head: Tensor, target: ModelConfig) -> tuple[tuple[int, ...], Tensor]:
@@ -306,7 +394,9 @@ def read_medusa(found: Published, target: ModelConfig) -> Head:
     for name, tensor in _own(found.tensors).items():
         if block := _BLOCK.fullmatch(name):
             layers = max(layers, int(block[2]) + 1)
-            ours.setdefault(f"blocks.{block[1]}.linear.{block[3]}", tensor)
+            first = ours.setdefault(f"blocks.{block[1]}.linear.{block[3]}", tensor)
+            if not torch.equal(first, tensor):
+                raise UnsupportedModel(f"{found.folder} has Medusa heads of different blocks, which is not supported")
         elif output := _OUTPUT.fullmatch(name):
             ours[f"lm_heads.{output[1]}.weight"] = tensor
         else:
@@ -330,11 +420,20 @@ def _own(tensors: Tensors) -> Tensors:
     return merged or tensors
 
 
-LAYOUTS: Sequence[tuple[Callable[[Published], bool], Reader]] = (
-    (is_medusa, read_medusa),
-    (is_eagle3, read_eagle3),
-    (is_block, read_block),
-    (is_falcon, read_falcon),
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How heads of one kind are published. checked: the version of the authors' code with which the reader was compared."""
+
+    matches: Callable[[Published], bool]
+    read: Reader
+    checked: str
+
+
+LAYOUTS: Sequence[Layout] = (
+    Layout(is_medusa, read_medusa, "FasterDecoding/Medusa v1.0"),
+    Layout(is_eagle3, read_eagle3, "SafeAILab/EAGLE 148042c; EAGLE-3.1's norms: speculators' settings"),
+    Layout(is_block, read_block, "z-lab/dflash 1012959; hao-ai-lab/JetSpec 2c7b3fa; SpecForge's Domino configuration"),
+    Layout(is_falcon, read_falcon, "the released Falcon heads for Qwen2.5"),
 )
 
 
@@ -344,10 +443,16 @@ def read_published(folder: Path, target: ModelConfig) -> Head:
     Raises ModelUnavailable if the folder is incomplete, UnsupportedModel if its layout is not known, and HeadMismatch if it is
     for another target.
     """
+    found, layout = published_layout(folder)
+    return layout.read(found, target)
+
+
+def published_layout(folder: Path) -> tuple[Published, Layout]:
+    """A folder's contents and their layout. Raises ModelUnavailable, UnsupportedModel."""
     found = open_published(folder, *FILES)
-    for matches, read in LAYOUTS:
-        if matches(found):
-            return read(found, target)
+    for layout in LAYOUTS:
+        if layout.matches(found):
+            return found, layout
     raise UnsupportedModel(
         f"{folder} holds no head of a known layout: Medusa, EAGLE-3, DFlash and its relatives, Falcon"
     )

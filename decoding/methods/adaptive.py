@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from decoding.checkpoints.draft_priors import DraftPriors
 from decoding.engine.draft import Draft
 from decoding.engine.experience import AcceptanceStats
-from decoding.engine.method import Context, Method
+from decoding.engine.method import Context, DeviceInt, Method, on_device
 from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.expected_tree import Reached, expected_tree
@@ -75,7 +75,7 @@ class Adaptive(Method):
         head: "Head | str" = "none",
         row_cost: float = 0.0,
         draft_cost: float = 0.0,
-        budget: int = 48,
+        budget: int = DeviceInt(48, gpu=128),
         masks: int = 12,
         top_k: int = 8,
         copies: int = 5,
@@ -88,7 +88,7 @@ class Adaptive(Method):
             raise ValueError("row_cost must be 0 to below 1, budget and top_k 1 or more, the others not negative")
         self._take(_optional(head))
         self._row_cost, self._draft_cost = row_cost, draft_cost
-        self._budget, self._masks, self._top_k = budget, masks, top_k
+        self._most_rows, self._masks, self._top_k = budget, masks, top_k
         self._most_copies, self._copied_tokens, self._followers = copies, copied_tokens, followers
         self._stride = stride
 
@@ -102,6 +102,7 @@ class Adaptive(Method):
             self._take(None)
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self._budget = on_device(self._most_rows, context.runtime)
         priors, experience, self._cursor = context.draft_priors, context.experience, context.cursor
         copied = CopiedGuesses(
             context.recall.sequences, self._most_copies, self._copied_tokens, experience, len(prompt), priors

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
-from decoding.engine.method import Context, Method
+from decoding.engine.method import Context, DeviceInt, Method, on_device
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head
@@ -50,6 +50,7 @@ from decoding.methods.trees import (
     Level,
     beam,
     best_first,
+    budgeted,
     chain,
     fanned_out,
     levels,
@@ -80,9 +81,13 @@ class BlockMethod(Method):
         self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self.size(context.runtime)
         self._drafter, self._cursor, self._pass = self.runtime(context, prompt), context.cursor, None
         if hidden is not None:
             self._drafter.append(hidden[self._drafter.count :])
+
+    def size(self, runtime: str) -> None:
+        """Take the sizes of drafts for what computes the target, where they have defaults by device."""
 
     def runtime(self, context: Context, prompt: Sequence[int]) -> BlockRuntime:
         """What computes the head for one text."""
@@ -125,16 +130,25 @@ class DDTree(BlockMethod):
 
     kind: ClassVar[str] = "dflash"
 
-    def __init__(self, head: Head | str = "auto", block_size: int = 0, budget: int = 24, least: float = LEAST) -> None:
+    def __init__(
+        self,
+        head: Head | str = "auto",
+        block_size: int = 0,
+        budget: int = DeviceInt(24, gpu=256),
+        least: float = LEAST,
+    ) -> None:
         super().__init__(head, block_size)
-        self._bounds = Bounds(budget, least)
+        self._given = Bounds(budget, least)
+
+    def size(self, runtime: str) -> None:
+        self._bounds = self._given.on(runtime)
 
     def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         return best_first(self.levels(states, tokens, offered(self._bounds.budget, cursor)), self._bounds, cursor)
 
 
 class JetSpec(BlockMethod):
-    """budget, least: see `Bounds`. width: children of a node that has any.
+    """budget, least: see `Bounds`. width: children of a node that has any. On a GPU the paper's 256 nodes and 7.
 
     A node gets all its children at once when it is the best node so far, as in the released tree builder. head, block_size:
     see `BlockMethod`; a causal head may guess beyond the block size that it was trained on.
@@ -143,12 +157,21 @@ class JetSpec(BlockMethod):
     kind: ClassVar[str] = "jetspec"
 
     def __init__(
-        self, head: Head | str = "auto", block_size: int = 0, budget: int = 24, width: int = 3, least: float = LEAST
+        self,
+        head: Head | str = "auto",
+        block_size: int = 0,
+        budget: int = DeviceInt(24, gpu=256),
+        width: int = DeviceInt(3, gpu=7),
+        least: float = LEAST,
     ) -> None:
         super().__init__(head, block_size)
         if width < 1:
             raise ValueError(f"width must be 1 or more, not {width}")
-        self._bounds, self._width = Bounds(budget, least), width
+        self._given = Bounds(budget, least), width
+
+    def size(self, runtime: str) -> None:
+        bounds, width = self._given
+        self._bounds, self._width = bounds.on(runtime), on_device(width, runtime)
 
     def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         levels = self.levels(states, tokens, offered(self._width, cursor))
@@ -175,6 +198,9 @@ class PathMethod(BlockMethod):
         bounds: Bounds,
     ) -> Draft:
         """The tree of a beam search of this width, with `children` per node, from the tokens that `cursor` allows."""
+        found = self._drafter.candidates(states, tokens, width, children) if cursor is None else None
+        if found is not None:
+            return budgeted(*bounds.above_floor(*found), bounds.budget)
         below = self._drafter.expansion(states, tokens, offered(children, cursor))
 
         def expand(frontier: Frontier) -> Guesses:
@@ -206,15 +232,20 @@ class PathTree(PathMethod):
         self,
         head: Head | str = "auto",
         block_size: int = 0,
-        budget: int = 24,
-        width: int = 6,
-        children: int = 4,
+        budget: int = DeviceInt(24, gpu=64),
+        width: int = DeviceInt(6, gpu=12),
+        children: int = DeviceInt(4, gpu=8),
         least: float = LEAST,
     ) -> None:
         super().__init__(head, block_size)
         if min(width, children) < 1:
             raise ValueError(f"width and children must be 1 or more, not {width} and {children}")
-        self._bounds, self._width, self._children = Bounds(budget, least), width, children
+        self._given = Bounds(budget, least), width, children
+
+    def size(self, runtime: str) -> None:
+        bounds, width, children = self._given
+        self._bounds = bounds.on(runtime)
+        self._width, self._children = on_device(width, runtime), on_device(children, runtime)
 
     def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         return self.grown(states, tokens, cursor, self._width, self._children, self._bounds)

@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.method import Context, Method
+from decoding.engine.method import Context, DeviceFloat, DeviceInt, Method, on_device
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, find_head
@@ -62,20 +62,25 @@ from decoding.methods.trees import (
 
 
 class Medusa(Method):
-    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses per position."""
+    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses per position. On a GPU the
+    default is the released code's 63 nodes.
+    """
 
     kind: ClassVar[str] = "medusa"
 
-    def __init__(self, head: Head | str = "auto", budget: int = 16, top_k: int = 10, least: float = LEAST) -> None:
+    def __init__(
+        self, head: Head | str = "auto", budget: int = DeviceInt(16, gpu=63), top_k: int = 10, least: float = LEAST
+    ) -> None:
         found = find_head(self.kind, head)
         if not isinstance(found, MedusaHead):
             raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
         if top_k < 1:
             raise ValueError(f"top_k must be 1 or more, not {top_k}")
-        self._head, self._bounds, self._top_k = found, Bounds(budget, least), top_k
+        self._head, self._given, self._top_k = found, Bounds(budget, least), top_k
         self.taps = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self._bounds = self._given.on(context.runtime)
         self._drafter, self._cursor = medusa_runtime(self._head, context, prompt), context.cursor
         self._seen = 0  # tokens whose states were read
         self._last: Array | None = None  # state [hidden] of the last of them
@@ -103,16 +108,21 @@ class Medusa(Method):
 class DraftModel(Method):
     """head: "auto" for the shipped drafter, or a folder: one that `sqlagent train head` wrote, or any small model's checkpoint.
 
-    draft_tokens: maximum length of a chain. threshold: drafting stops after a guess that is less probable than this. The
-    implementation released in transformers uses 20 and 0.4.
+    draft_tokens: maximum length of a chain. threshold: drafting stops after a guess that is less probable than this. On a GPU
+    the defaults are those of transformers, 20 and 0.4.
     """
 
     kind: ClassVar[str] = "draft_model"
 
-    def __init__(self, head: Head | str = "auto", draft_tokens: int = 6, threshold: float = 0.3) -> None:
+    def __init__(
+        self,
+        head: Head | str = "auto",
+        draft_tokens: int = DeviceInt(6, gpu=20),
+        threshold: float = DeviceFloat(0.3, gpu=0.4),
+    ) -> None:
         if draft_tokens < 1 or not 0.0 <= threshold <= 1.0:
             raise ValueError("draft_tokens must be 1 or more, and threshold lie between 0 and 1")
-        self._draft_tokens, self._threshold = draft_tokens, threshold
+        self._given = draft_tokens, threshold
         checkpoint = isinstance(head, str) and head != "auto" and _is_checkpoint(Path(head).expanduser())
         self._source = Path(str(head)).expanduser() if checkpoint else self._small_lm(head)
 
@@ -123,6 +133,9 @@ class DraftModel(Method):
         return found
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        draft_tokens, threshold = self._given
+        self._draft_tokens = on_device(draft_tokens, context.runtime)
+        self._threshold = on_device(threshold, context.runtime)
         self._reader, self._cursor = reader(self._source, context, prompt), context.cursor
         _check_vocabulary(self._reader, context)
 
@@ -173,23 +186,31 @@ def _check_vocabulary(drafter: Reader, context: Context) -> None:
 class Eagle3(Method):
     """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. width: nodes expanded per level.
 
-    depth: levels at most. The released code uses 59 nodes, width 10 and depth 8, for much slower models.
+    depth: levels at most. On a GPU the defaults are those of the released code: 59 nodes, width 10 and depth 8.
     """
 
     kind: ClassVar[str] = "eagle3"
 
     def __init__(
-        self, head: Head | str = "auto", budget: int = 16, width: int = 4, depth: int = 6, least: float = LEAST
+        self,
+        head: Head | str = "auto",
+        budget: int = DeviceInt(16, gpu=59),
+        width: int = DeviceInt(4, gpu=10),
+        depth: int = DeviceInt(6, gpu=8),
+        least: float = LEAST,
     ) -> None:
         found = find_head(self.kind, head)
         if not isinstance(found, Eagle3Head):
             raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
         if min(width, depth) < 1:
             raise ValueError(f"width and depth must be 1 or more, not {width} and {depth}")
-        self._head, self._bounds, self._width, self._depth = found, Bounds(budget, least), width, depth
+        self._head, self._given = found, (Bounds(budget, least), width, depth)
         self.taps = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        bounds, width, depth = self._given
+        self._bounds = bounds.on(context.runtime)
+        self._width, self._depth = on_device(width, context.runtime), on_device(depth, context.runtime)
         self._drafter, self._cursor = eagle3_runtime(self._head, context, prompt), context.cursor
         if hidden is not None:
             self._drafter.read(hidden)
@@ -219,7 +240,7 @@ class Eagle3(Method):
 class Falcon(Method):
     """head: a folder, or "auto" for the shipped one; its k is the number of tokens of a glance. budget, least: see `Bounds`.
     width: paths that the next pass continues. passes: passes of the drafter, so paths have at most k * passes tokens. top_k:
-    guesses per position.
+    guesses per position. On a GPU the default is 106 nodes, the smallest of the released trees.
     """
 
     kind: ClassVar[str] = "falcon"
@@ -227,7 +248,7 @@ class Falcon(Method):
     def __init__(
         self,
         head: Head | str = "auto",
-        budget: int = 16,
+        budget: int = DeviceInt(16, gpu=106),
         width: int = 3,
         passes: int = 3,
         top_k: int = 4,
@@ -238,11 +259,12 @@ class Falcon(Method):
             raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
         if min(width, passes, top_k) < 1:
             raise ValueError("width, passes and top_k must be 1 or more")
-        self._head, self._bounds = found, Bounds(budget, least)
+        self._head, self._given = found, Bounds(budget, least)
         self._width, self._passes, self._top_k = width, passes, top_k
         self.taps = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self._bounds = self._given.on(context.runtime)
         self._drafter, self._cursor = falcon_runtime(self._head, context, prompt), context.cursor
         if hidden is not None:
             self._drafter.read(hidden[:, -1])

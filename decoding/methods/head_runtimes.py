@@ -80,6 +80,13 @@ class PathRuntime(BlockRuntime, Protocol):
     def chain(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> list[int] | None:
         """The best chain after `tokens` that `cursor` allows, where there is a faster way to it than `expansion`."""
 
+    def candidates(
+        self, states: States, tokens: Sequence[int], width: int, children: int
+    ) -> tuple[list[int], list[int], list[float]] | None:
+        """All nodes of a beam search without a constraint, where there is a faster way to them than `expansion`: tokens,
+        parents and log-probabilities of paths, in topological order.
+        """
+
     def expansion(
         self, states: States, tokens: Sequence[int], count: int
     ) -> Callable[[int, Sequence[int], Sequence[int]], Guesses]:

@@ -6,7 +6,8 @@ A few mask tokens follow the root and each of the most probable guesses. The tar
 path are marginals of the positions after the bonus token, given correct text only. The next draft is the tree of their most
 probable prefixes, together with copies of what followed the last tokens elsewhere. PaSS (arXiv 2311.13581) and BiTA
 (arXiv 2401.12522) train embeddings for such tokens. Here a target has weights of its own for them (`train masks`), or a
-checkpoint learns to use one token of its vocabulary as the mask (`train jacobi --sweeps 0 --first-guess mask`).
+checkpoint learns to use one token of its vocabulary as the mask (`train jacobi --sweeps 0 --first-guess mask`). With any other
+target there are no masks, and copies alone are drafted.
 
 Jacobi decoding: the target's own answers to a wrong guess are the next guess.
 
@@ -33,13 +34,13 @@ from math import ceil
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.method import Context, Method
+from decoding.engine.method import Context, DeviceInt, Method, on_device
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi_window import GuessWindow, MaskedWindow, SweptWindow, answers, block_range, next_state
 from decoding.methods.likely import LikelyLevels
 from decoding.methods.mask_guesses import (
-    FirstGuess,
+    ChosenGuess,
     PromptDraws,
     first_guesses,
     guessable,
@@ -47,6 +48,7 @@ from decoding.methods.mask_guesses import (
     said_ahead,
     strided_chain,
     text_scores,
+    trained_on,
 )
 from decoding.methods.ngram_pool import NgramPool, different
 from decoding.methods.trees import LEAST, Bounds, best_paths, offered, tail_of
@@ -64,7 +66,7 @@ class MaskTokens(Method):
         self,
         masks: int = 3,
         masked: int = 3,
-        budget: int = 6,
+        budget: int = DeviceInt(6, gpu=32),
         top_k: int = 8,
         least: float = LEAST,
         copies: int = 1,
@@ -77,11 +79,11 @@ class MaskTokens(Method):
             raise ValueError("masks and top_k must be 1 or more, masked, sure, copies and what is copied not negative")
         self._masks, self._masked, self._top_k = masks, masked, top_k
         self._copies, self._copied_tokens, self._per_matched = copies, copied_tokens, per_matched
-        self._bounds, self._sure, self._followers = Bounds(budget, least), sure, followers
+        self._given, self._sure, self._followers = Bounds(budget, least), sure, followers
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._stride = 1 + context.ahead
-        self._chain = strided_chain(prompt, context.mask_tokens, self._masks, self._stride)
+        self._stride, self._bounds = 1 + context.ahead, self._given.on(context.runtime)
+        self._chain = strided_chain(context.masks(prompt), self._masks, self._stride)
         self._sampler, self._cursor = context.sampler, context.cursor
         self._pairs = text_scores(context, prompt, self._followers)
         self._tokens = guessable(context, prompt)
@@ -145,16 +147,16 @@ class Jacobi(Method):
         until it has converged and a new one begins. (The answer past its end, which CLLM's code throws away, is the
         new block's first guess.)
     first_guess: the guess for a position that the target has not answered yet: "prompt", ids drawn from the prompt, as in the
-        papers, or "mask", a mask token, for checkpoints that were trained on it.
+        papers; "mask", a mask token, for checkpoints that were trained on it; or "auto", what the target was trained on.
     """
 
-    def __init__(self, block_size: int = 8, refill: bool = True, first_guess: FirstGuess = "prompt") -> None:
+    def __init__(self, block_size: int = 8, refill: bool = True, first_guess: ChosenGuess = "prompt") -> None:
         if block_size < 1:
             raise ValueError(f"block_size must be 1 or more, not {block_size}")
         self._block_size, self._refill, self._first = block_size, refill, known(first_guess)
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._draws = first_guesses(self._first, prompt, context.mask_tokens)
+        self._draws = first_guesses(trained_on(self._first, prompt, context), prompt, context.mask_tokens)
         self._prompt_length = self._start = len(prompt)  # start: absolute position of the first guess
         self._guess: list[int] = []
 
@@ -268,7 +270,8 @@ class JacobiForcing(Method):
     block_size: n. The real-active block is what is left of the n positions that hold the next token.
     blocks: K, the most blocks in flight. A pseudo-active block is iterated below unverified guesses. Once the text reaches
         it, it is the real-active block, and its guesses are verified like any others: promotion needs no code. Small
-        blocks are the default, because a CPU pays for each guess; the paper's GPU has room for 2 blocks of 64.
+        blocks are the default, because a CPU pays for each guess. On a GPU, for a model that has no masks of its own, the
+        defaults are the authors' choice for their checkpoints: two blocks of 64, r = 0.85, 4 sequences, candidates of a block.
     spawn_ratio: r. A pseudo-active block is started when ceil(r * n) leading tokens of the newest block are settled: accepted,
         left unchanged by the last sweep, or guessed by masks (`remask`); 0 always keeps K blocks in flight. Its first guess is
         the target's answer to the last guess before it, then what followed elsewhere, then masks or draws from the prompt
@@ -277,7 +280,7 @@ class JacobiForcing(Method):
     candidates: branches beside the block's own guess; 0: none, and the guess itself copies nothing either.
     candidate_tokens: their maximum length. per_matched: their maximum length per matching token before them, so that a
         chance match costs little.
-    first_guess: the guess where nothing is known; see `Jacobi`. The embedded model is trained on masks, published ones on
+    first_guess: the guess where nothing is known; see `Jacobi`. The embedded model has masks, published ones were trained on
         draws from the prompt.
     from_recall, from_prompt: whether to look for candidates in the conversation's earlier texts and identifiers, and in the
         prompt.
@@ -287,14 +290,14 @@ class JacobiForcing(Method):
 
     def __init__(
         self,
-        block_size: int = 2,
+        block_size: int = DeviceInt(2, gpu=64),
         blocks: int = 2,
         spawn_ratio: float = 0.85,
-        pool_size: int = 8,
+        pool_size: int = DeviceInt(8, gpu=4),
         candidates: int = 2,
-        candidate_tokens: int = 16,
-        per_matched: int = 3,
-        first_guess: FirstGuess = "mask",
+        candidate_tokens: int = DeviceInt(16, gpu=64),
+        per_matched: int = DeviceInt(3, gpu=64),
+        first_guess: ChosenGuess = "auto",
         from_recall: bool = True,
         from_prompt: bool = True,
         remask: bool = True,
@@ -303,21 +306,26 @@ class JacobiForcing(Method):
             raise ValueError("need block_size >= 1, blocks >= 1 and spawn_ratio from 0 to 1")
         if min(pool_size, candidates, candidate_tokens, per_matched) < 0:
             raise ValueError("pool_size, candidates, candidate_tokens and per_matched must be 0 or more")
-        self._block_size, self._blocks, self._spawn_at = block_size, blocks, ceil(spawn_ratio * block_size)
-        self._pool_size, self._candidates = pool_size, candidates
+        self._given = block_size, pool_size, candidate_tokens, per_matched
+        self._blocks, self._spawn_ratio, self._candidates = blocks, spawn_ratio, candidates
         self._first = known(first_guess)
-        self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
         self._from_recall, self._from_prompt = from_recall, from_prompt
         self._remask = remask
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._window: GuessWindow
-        if self._remask and self._first == "mask" and context.mask_tokens:
+        first = trained_on(self._first, prompt, context)
+        has_masks = self._remask and first == "mask" and len(context.mask_tokens) > 0
+        runtime = "cpu" if has_masks else context.runtime  # masks speak for a few positions only
+        block_size, pool_size, candidate_tokens, per_matched = (on_device(each, runtime) for each in self._given)
+        self._block_size, self._spawn_at = block_size, ceil(self._spawn_ratio * block_size)
+        self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
+        if has_masks:
             self._window = MaskedWindow(prompt, context, self._blocks * self._block_size)
         else:
-            draws = first_guesses(self._first, prompt, context.mask_tokens)
+            draws = first_guesses(first, prompt, context.mask_tokens)
             self._window = SweptWindow(draws, prompt, self._block_size)
-        self._pool = NgramPool(self._pool_size, context.recall.sequences if self._from_recall else ())
+        self._pool = NgramPool(pool_size, context.recall.sequences if self._from_recall else ())
         self._prompt_length = len(prompt)
         self._end = 0  # generated position after the newest block
 

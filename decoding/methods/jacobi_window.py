@@ -21,7 +21,7 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context
 from decoding.engine.target import ForwardOutput
 from decoding.engine.verify import Verdict
-from decoding.methods.mask_guesses import Guesses, LookaheadPredictions, masks_of
+from decoding.methods.mask_guesses import Guesses, LookaheadPredictions
 from decoding.methods.trees import admitted
 
 
@@ -137,7 +137,7 @@ class MaskedWindow(GuessWindow):
 
     def __init__(self, prompt: Sequence[int], context: Context, most: int) -> None:
         super().__init__()
-        self.masks = masks_of(prompt, context.mask_tokens)
+        self.masks = context.masks(prompt)
         self._foreseen, self._cursor = LookaheadPredictions(prompt, context, most, TOP_K), context.cursor
         self._length = len(prompt)
 

@@ -24,6 +24,8 @@ from decoding.methods.likely import LikelyLevels
 from decoding.methods.trees import Level, offered, tail_of
 
 FirstGuess = Literal["prompt", "mask"]
+ChosenGuess = Literal["auto", "prompt", "mask"]
+"""auto: masks where the target has or was trained on any, else draws from the prompt."""
 
 
 class Guesses(Protocol):
@@ -69,21 +71,14 @@ class Masks:
         return list(takewhile(lambda guess: guess not in self._masks, guesses))
 
 
-def masks_of(prompt: Sequence[int], known: range) -> tuple[int, ...]:
-    """Mask tokens by depth: those that the target knows (`Target.mask_tokens`), or else the prompt's last token, which comes
-    just before an answer, hardly occurs in one, and is in every vocabulary.
-    """
-    return tuple(known) or (prompt[-1],)
-
-
 def mask_chain(masks: Sequence[int], count: int) -> tuple[int, ...]:
-    """`count` masks one after another; beyond the last depth its mask is repeated."""
-    return tuple(masks[min(depth, len(masks) - 1)] for depth in range(count))
+    """`count` masks one after another; beyond the last depth its mask is repeated. None where there are no masks."""
+    return tuple(masks[min(depth, len(masks) - 1)] for depth in range(count if masks else 0))
 
 
-def strided_chain(prompt: Sequence[int], known: range, positions: int, stride: int) -> tuple[int, ...]:
-    """The chain of masks that speaks for so many positions, where each speaks for `stride`. known: the target's mask tokens."""
-    return mask_chain(masks_of(prompt, known)[::stride], -(-positions // stride))
+def strided_chain(masks: Sequence[int], positions: int, stride: int) -> tuple[int, ...]:
+    """The chain of masks (see `Context.masks`) that speaks for so many positions, where each speaks for `stride`."""
+    return mask_chain(masks[::stride], -(-positions // stride))
 
 
 def guessable(context: Context, prompt: Sequence[int]) -> TokenSet | None:
@@ -100,15 +95,24 @@ def text_scores(context: Context, prompt: Sequence[int], followers: bool) -> Tex
     return context.mask_pairs.in_text(prompt if followers else ()) if context.mask_pairs else None
 
 
-def first_guesses(kind: FirstGuess, prompt: Sequence[int], known: range = range(0)) -> Guesses:
-    """known: the target's mask tokens."""
-    return Masks(masks_of(prompt, known)) if kind == "mask" else PromptDraws(prompt)
+def first_guesses(kind: FirstGuess, prompt: Sequence[int], known: Sequence[int] = ()) -> Guesses:
+    """known: the target's mask tokens. Without any the prompt's last token is the mask: it comes just before an answer, hardly
+    occurs in one, and is in every vocabulary.
+    """
+    return Masks(known or (prompt[-1],)) if kind == "mask" else PromptDraws(prompt)
 
 
-def known(kind: FirstGuess) -> FirstGuess:
+def trained_on(kind: ChosenGuess, prompt: Sequence[int], context: Context) -> FirstGuess:
+    """The kind itself, or for "auto" the one that the target knows."""
+    if kind != "auto":
+        return kind
+    return "mask" if context.masks(prompt) else "prompt"
+
+
+def known(kind: ChosenGuess) -> ChosenGuess:
     """The kind itself, checked because it may come from a command line. Raises ValueError."""
-    if kind not in get_args(FirstGuess):
-        raise ValueError(f"first_guess must be one of: {', '.join(get_args(FirstGuess))}; not {kind!r}")
+    if kind not in get_args(ChosenGuess):
+        raise ValueError(f"first_guess must be one of: {', '.join(get_args(ChosenGuess))}; not {kind!r}")
     return kind
 
 
@@ -139,7 +143,7 @@ class LookaheadPredictions:
     ) -> None:
         """stride: 0: as many positions as the target's masks can speak for."""
         self.stride = min(stride or 1 + context.ahead, 1 + context.ahead)
-        self.chain = strided_chain(prompt, context.mask_tokens, most, self.stride)
+        self.chain = strided_chain(context.masks(prompt), most, self.stride)
         self._context, self._tokens, self._count = context, guessable(context, prompt), count
         self._levels: LikelyLevels | None = None
         self.by_text = False  # whether a row of the text said them

@@ -93,7 +93,7 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
 
 def _check_kind(what: str, value: Any, default: Any) -> None:
     """Raise UnknownMethod for a value of another kind than the option's default."""
-    kinds, told = _KINDS.get(type(default), ((object,), ""))
+    kinds, told = next((_KINDS[base] for base in type(default).__mro__ if base in _KINDS), ((object,), ""))
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds and object not in kinds):
         raise UnknownMethod(f"{what} takes {told}, not {value}")
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
+from decoding.engine.method import DeviceFloat, on_device
 
 Tail = tuple[int, int]
 """The last two tokens before a guess."""
@@ -60,6 +61,22 @@ class Bounds:
                 f"budget must be 1 or more and least from 0 to below 1, not {self.budget} and {self.least}"
             )
 
+    def on(self, runtime: str) -> "Bounds":
+        """These bounds where options had defaults by device."""
+        return Bounds(on_device(self.budget, runtime), on_device(self.least, runtime))
+
+    def above_floor(
+        self, tokens: Sequence[int], parents: Sequence[int], scores: Sequence[float]
+    ) -> tuple[list[int], list[int], list[float]]:
+        """The nodes of a tree that are probable enough; children never score above their parents."""
+        kept = [node for node, score in enumerate(scores) if score >= self.floor]
+        places = {node: place for place, node in enumerate(kept)} | {ROOT: ROOT}
+        return (
+            [tokens[node] for node in kept],
+            [places[parents[node]] for node in kept],
+            [scores[node] for node in kept],
+        )
+
     @property
     def floor(self) -> float:
         """The lowest score of a path."""
@@ -91,8 +108,8 @@ def _tokens(path: Sequence[int], levels: Sequence[Level]) -> list[int]:
 OFFERED = 16
 """Guesses per position that a constraint may choose from, if the builder wants fewer: the best may be forbidden."""
 
-LEAST = 0.05
-"""The default of `Bounds.least` for drafters whose guesses have probabilities."""
+LEAST = DeviceFloat(0.05, gpu=0.0)
+"""The default of `Bounds.least` for drafters whose guesses have probabilities: on a GPU the budget alone counts."""
 
 
 def offered(wanted: int, cursor: ConstraintCursor | None) -> int:

@@ -73,6 +73,7 @@ def load_text_decoder(
     running = in_own_thread(
         lambda: _target(path, weights, where, target, merged, masks, cache_bytes, keep_prompts, fp8_cache, progress)
     )
+    running.prompt_mask = merged is not None and merged.about.first_guess == "mask"
     identity, batcher = cache(partial(_identity, path, merged)), Batcher(running, prompt_rows)
     return TextDecoder(running, Tokenizer(path), name, merged, identity, batcher)
 

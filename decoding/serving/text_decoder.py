@@ -22,7 +22,7 @@ from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.loop import Request
 from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Metrics, Round, measure, prefilled_tokens
-from decoding.engine.sampler import Floats, Sampler
+from decoding.engine.sampler import Floats, Sampler, Shaping
 from decoding.engine.target import AnyTarget, Array, ForwardInput, ForwardOutput, TargetSequence
 from decoding.methods.registry import load_method, ready_methods
 from decoding.serving.model_queue import Batcher, ModelQueue, Stopped, never
@@ -49,10 +49,11 @@ class SamplingParams:
     likelihood: bool = False
     other_prompts: tuple[str, ...] = ()  # further prompts for the same text, see `decoding.engine.ensemble`
     kind: str = ""  # of text: texts of one kind teach their method what to expect of the next
+    shaping: Shaping | None = None  # top-p and its kind, penalties
 
     @property
     def sampler(self) -> Sampler:
-        return Sampler(self.temperature, self.seed)
+        return Sampler(self.temperature, self.seed, self.shaping)
 
 
 @dataclass(frozen=True, slots=True)

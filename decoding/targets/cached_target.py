@@ -85,6 +85,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
 
     model: Model
     mode: Callable[[], AbstractContextManager[Any]] = nullcontext  # entered for all that computes
+    prompt_mask = False
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
         self._prefixes = PrefixCache[tuple[Kept, StateTable[Any]]](cache_bytes)

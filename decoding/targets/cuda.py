@@ -107,6 +107,11 @@ class CudaModel(LlamaModel):
         return RecentGraphs(MOST_GRAPHS)
 
     @cached_property
+    def _prepared(self) -> set[tuple[int, ...]]:
+        """Taps for which the usual forwards were captured."""
+        return set()
+
+    @cached_property
     def _moves(self) -> Moves:
         """Of all sequences."""
         return Moves()
@@ -147,12 +152,15 @@ class CudaModel(LlamaModel):
         return CudaTable(self._moves, taps, (self.config.hidden_size,), self.dtype, self.device)
 
     @torch.inference_mode()
-    def prepare(self) -> None:
-        """Capture what most rounds need, so that no first question waits for it."""
-        for size in CAPTURED_AT_START:
-            self._captured(((1, size, size, size), False, ()))
+    def prepare(self, taps: tuple[int, ...] = ()) -> None:
+        """Capture what most rounds need, so that no first question waits for it; once for the same taps."""
+        if taps in self._prepared:
+            return
+        self._prepared.add(taps)
+        for size in CAPTURED_AT_START if self.graphs else ():
+            self._captured(((1, size, size, size), False, taps))
             if self.masks and size > 1:
-                self._captured(((1, size, size, size), True, ()))
+                self._captured(((1, size, size, size), True, taps))
 
     def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> _Forwarded:
         bucket = bucket_of([len(each) for each in rows], len(heads)) if self.graphs else None

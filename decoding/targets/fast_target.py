@@ -31,6 +31,7 @@ from torch.nn import functional
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
+from decoding.engine.sampler import Sampler
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.tensor_choice import chooser, chosen_together, dtype_name, scores_of
 from decoding.targets import prefix_cache
@@ -158,6 +159,7 @@ class FastTarget(CachedTarget[SharedTable, SharedTable]):
     """
 
     mode = torch.inference_mode
+    prepares_taps = True  # whether `LlamaModel.prepare` may run by itself, not in step with other processes
 
     def __init__(self, model: LlamaModel, cache_bytes: int = CACHE_BYTES) -> None:
         super().__init__(cache_bytes)
@@ -175,6 +177,11 @@ class FastTarget(CachedTarget[SharedTable, SharedTable]):
     ) -> "FastTarget":
         """From a checkpoint folder. Raises ModelUnavailable, UnsupportedModel."""
         return cls(FastModel(load_config(path), read_weights(path), dtype, device), cache_bytes)
+
+    def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> FastSequence:
+        if taps and self.prepares_taps:
+            self.model.prepare(taps)
+        return super().open(prompt, sampler, taps)
 
     @property
     def weight_dtype(self) -> str:

@@ -44,7 +44,7 @@ class HfTarget:
     """
 
     def __init__(self, model: Any, keep_prefixes: bool = True) -> None:
-        self.model = model.eval()
+        self.model, self.prompt_mask = model.eval(), False
         self._kept: list[HfSequence] = []
         self._most_kept = _PREFIXES if keep_prefixes else 0
 

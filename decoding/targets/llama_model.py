@@ -121,6 +121,10 @@ class LlamaModel(ABC):
         """The LM head, packed when it is first asked for: a drafter that has rows of its own never does."""
         return self._pack_head()
 
+    def prepare(self, taps: tuple[int, ...] = ()) -> None:
+        """Do what takes long the first time that hidden states of these layers are wanted; nothing on a processor."""
+        return
+
     def low_bit_product(self, x: Tensor, weight: LowBit, bias: Tensor | None) -> Tensor:
         """x [rows, in] times a packed weight's transpose, and the bias."""
         return low_bit_reference(x, weight, bias)

@@ -235,6 +235,8 @@ class Follower:
 class ParallelTarget(FastTarget):
     """model: this process's part. whole_head: reads the LM head, for draft heads, which have no part of it."""
 
+    prepares_taps = False
+
     def __init__(
         self,
         model: LlamaModel,

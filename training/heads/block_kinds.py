@@ -55,7 +55,7 @@ def attention_sizes(target: ModelConfig) -> dict[str, Any]:
         "heads": target.heads,
         "kv_heads": target.kv_heads,
         "head_dim": target.head_dim,
-        "rope_theta": target.rope.theta,
+        **target.rope.sizes(),
         "eps": target.rms_norm_eps,
     }
 

@@ -13,7 +13,8 @@ Clean and noisy text of many answers in one forward, as branches of one token fo
 An answer's clean text follows its prompt. A noisy chain branches off where its window begins: its ancestors are the prompt, the
 clean blocks of earlier windows, and the earlier noisy blocks of its own window. So the forest's mask is the noise-conditioned
 causal mask of Jacobi Forcing, and a row's position, which is its depth, is prompt + j * n + i in both the clean and the noisy
-block j. Tokens that a chain shares with the clean text are fed once, like the shared prefix of prompts.
+block j. Tokens that a chain shares with the clean text are fed once, like the shared prefix of prompts. Rows are in depth-first
+order, so that training on a GPU knows what a row sees by one number (`Pack.ends`).
 
 Makes states without collecting them: first guesses for the data's own answers, which the model in training then sweeps.
 
@@ -49,7 +50,7 @@ from training.config import TrainConfig, TrainingError
 from training.jacobi.trajectory import State, Trajectory
 from training.objective import Objective, checked_rows, some
 from training.packs.groups import Group, Tokens, stop_token, tokenise
-from training.packs.packing import NO_PATH, Floats, Forest, Pack, Path, common, fill
+from training.packs.packing import NO_PATH, ROOT, Floats, Forest, Pack, Path, common, depth_first, fill
 from training.run.base import Base, evaluate, target_loss, total_weight
 from training.run.gpu_model import TrainModel
 
@@ -296,10 +297,15 @@ class JacobiBuilder:
         others = np.setdiff1d(teachers, learnt)
         sources = np.concatenate([learnt, students, others])
         index_of = {row: index for index, row in reversed(list(enumerate(sources.tolist())))}
+        parents = self._forest.parents()
+        order = depth_first(parents)
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order), dtype=np.int32)
+        above = parents[order]
         return JacobiPack(
-            tokens=self._forest.tokens(),
-            parents=self._forest.parents(),
-            sources=sources,
+            tokens=self._forest.tokens()[order],
+            parents=np.where(above == ROOT, ROOT, places[above]).astype(np.int32),
+            sources=places[sources],
             targets=np.concatenate([example.answer for example in examples]),
             weights=np.ones(sum(counts), dtype=np.float32),
             owners=np.repeat(np.arange(len(examples), dtype=np.int32), counts),
@@ -356,12 +362,12 @@ def swept(model: TrainModel, pack: JacobiPack, sweeps: int) -> JacobiPack:
         return pack
     before = pack.parents[pack.students]
     rows = model.rows(replace(pack, sources=before))
-    tokens = pack.tokens
+    fed = rows.tokens.clone()  # padded, perhaps
     for _ in range(sweeps):
-        best = model.logits(replace(rows, tokens=torch.from_numpy(tokens).long().to(model.device))).argmax(-1)
-        tokens = tokens.copy()
-        tokens[pack.students] = best.cpu().numpy().astype(np.int32)
-    return replace(pack, tokens=tokens)
+        fed[torch.from_numpy(pack.students).long().to(model.device)] = model.logits(replace(rows, tokens=fed)).argmax(
+            -1
+        )
+    return replace(pack, tokens=fed[: pack.rows].cpu().numpy().astype(np.int32))
 
 
 Ids = tuple[int, ...]

@@ -73,9 +73,35 @@ class Pack:
 
     def chains(self) -> Iterator[tuple[int, int]]:
         """Runs of rows in which each row's parent is the row before it."""
-        breaks = np.flatnonzero(self.parents != np.arange(self.rows) - 1)
-        starts = sorted({0, *breaks.tolist(), self.rows})
-        return pairwise(starts)
+        return pairwise(_edges(self.parents))
+
+
+def _edges(parents: Tokens) -> list[int]:
+    """Where the runs of rows begin in which each row's parent is the row before it, and where the last one ends."""
+    breaks = np.flatnonzero(parents != np.arange(len(parents)) - 1)
+    return sorted({0, *breaks.tolist(), len(parents)})
+
+
+def depth_first(parents: Tokens) -> Tokens:
+    """[rows] the rows of a forest in depth-first order; of a row's children, the one that was added first comes first.
+
+    >>> depth_first(np.array([-1, 0, 1, 0, 1], np.int32)).tolist()
+    [0, 1, 2, 4, 3]
+    """
+    edges = np.array(_edges(parents))
+    starts, stop_of = edges[:-1], dict(pairwise(edges.tolist()))
+    by_parent = starts[
+        np.lexsort((-starts, parents[starts]))
+    ]  # runs; those of the deepest parent and the first child last
+    above = parents[by_parent]
+    order: list[NDArray[np.int64]] = []
+    waiting = by_parent[above == ROOT].tolist()
+    while waiting:
+        start = waiting.pop()
+        stop = stop_of[start]
+        order.append(np.arange(start, stop))
+        waiting += by_parent[np.searchsorted(above, start) : np.searchsorted(above, stop)].tolist()
+    return np.concatenate(order).astype(np.int32)
 
 
 class Packable(Protocol):

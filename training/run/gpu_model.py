@@ -314,7 +314,7 @@ class GpuModel(TrainModel):
     """`TrainModel` for packs that are forests of token trees; all others take its way."""
 
     def rows(self, pack: Pack) -> Rows:
-        if type(pack) is not Pack:  # others have rows that see more or less than their ancestors
+        if type(pack).mask is not Pack.mask:  # rows that see more or less than their ancestors
             return super().rows(pack)
         positions, spare = pack.positions(), -pack.rows % PADDED
         ends = np.concatenate([pack.ends(), np.arange(pack.rows + 1, pack.rows + spare + 1, dtype=np.int32)])

@@ -79,7 +79,8 @@ class BlockHead(Head):
     it. shift: whether a position guesses the next token, so that the anchor's counts too (Domino); otherwise it guesses its
     own. mask_token: the token whose embedding a mask has; None: a vector of the head's own. carry: whether the features of the
     last context token are added to every position of the block, as in Medusa's heads; attention alone takes long to learn
-    that. skip_places: positions of `LastState`, which reads the last tap, the output of the target's final norm; 0: none.
+    that. attention_bias: of all four projections. skip_places: positions of `LastState`, which reads the last tap, the output
+    of the target's final norm; 0: none.
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {
@@ -91,6 +92,7 @@ class BlockHead(Head):
         "mask_token": None,
         "carry": False,
         "qk_norm": True,
+        "attention_bias": False,
         "skip_places": 0,
         "skip_rank": 32,
     }
@@ -99,8 +101,9 @@ class BlockHead(Head):
         super().__init__(config)
         self.causal, self.shift = bool(self.size("causal")), bool(self.size("shift"))
         width, eps = config.hidden, self.size("eps")
-        shared = {name: self.size(name) for name in ("heads", "kv_heads", "head_dim", "intermediate", "rope_theta")}
-        shape = LayerShape(width=width, inputs=width, eps=eps, qk_norm=self.size("qk_norm"), **shared)
+        biased = self.size("attention_bias")
+        flags = {"bias": biased, "output_bias": biased, "qk_norm": self.size("qk_norm")}
+        shape = LayerShape.of(width, width, self.all_sizes, **flags)
         self.fc = nn.Linear(len(config.taps) * width, width, bias=False)
         self.hidden_norm = RmsNorm(width, eps)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(self.size("layers")))
@@ -110,6 +113,10 @@ class BlockHead(Head):
         places = self.size("skip_places")
         self.skip = LastState(width, places, self.size("skip_rank")) if places else None
         self.carry = nn.Linear(width, width, bias=False) if self.size("carry") else None
+
+    @property
+    def needs_torch(self) -> bool:
+        return bool(self.size("attention_bias"))
 
     def features(self, hidden: Tensor) -> Tensor:
         """Fused features [tokens, hidden] of tapped states [tokens, taps, hidden]."""

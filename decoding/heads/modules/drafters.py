@@ -32,7 +32,15 @@ from torch.nn import functional
 
 from decoding.checkpoints.model_config import ModelConfig, Rope
 from decoding.heads.head import Head, HeadConfig
-from decoding.heads.modules.layer import LAYER_SIZES, Attention, DecoderLayer, GatedMlp, KeysValues, LayerShape, RmsNorm
+from decoding.heads.modules.layer import (
+    LAYER_SIZES,
+    Attention,
+    DecoderLayer,
+    GatedMlp,
+    KeysValues,
+    LayerShape,
+    RmsNorm,
+)
 
 
 class ResBlock(nn.Module):
@@ -100,8 +108,8 @@ class SmallLm(Head):
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config)
-        names = ("heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "eps", "bias", "qk_norm")
-        shape = LayerShape(config.hidden, config.hidden, **{name: self.size(name) for name in names})
+        flags = {name: self.size(name) for name in ("bias", "qk_norm")}
+        shape = LayerShape.of(config.hidden, config.hidden, self.all_sizes, **flags)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(self.size("layers")))
         self.norm = RmsNorm(config.hidden, self.size("eps"))
 
@@ -130,7 +138,7 @@ class SmallLm(Head):
             heads=self.size("heads"),
             kv_heads=self.size("kv_heads"),
             head_dim=self.size("head_dim"),
-            rope=Rope(self.size("rope_theta")),
+            rope=Rope.of(self.all_sizes),
             rms_norm_eps=self.size("eps"),
             tie_embeddings=True,
             qkv_bias=self.size("bias"),
@@ -146,8 +154,10 @@ class SmallLm(Head):
 
 class Eagle3Head(Head):
     """own_lm_head: whether it has its own output matrix for the tokens `config.frequent` (all, if empty), as released heads do;
-    otherwise it shares the target's rows. norm_before_residual: whether the residual is the normed feature (heads of
-    `speculators`).
+    otherwise it shares the target's rows. width: of its states and embeddings, if not the target's; it then has an embedding of
+    its own, as with own_embedding. norm_before_residual: whether the residual is the normed feature (heads of `speculators`).
+    EAGLE-3.1 (arXiv 2605.09992): norm_before_fc norms the tapped states together, fc_norm each by itself; with norm_output a
+    state is normed before the next pair reads it, too.
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {
@@ -156,25 +166,52 @@ class Eagle3Head(Head):
         "bias": False,
         "own_lm_head": False,
         "norm_before_residual": False,
-        "target_hidden": None,  # width of the target's states; None: the head's own
+        "output_bias": False,
+        "qk_norm": False,
+        "width": None,
+        "own_embedding": False,
+        "norm_before_fc": False,
+        "fc_norm": False,
+        "norm_output": False,
     }
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config)
-        width, eps = config.hidden, self.size("eps")
-        self.fc = nn.Linear(len(config.taps) * (self.size("target_hidden") or width), width, bias=False)
-        self.midlayer = _PairLayer(self._shape(), self.size("norm_before_residual"))
+        width, eps, taps = self.width, self.size("eps"), len(config.taps)
+        self.fc = nn.Linear(taps * config.hidden, width, bias=False)
+        self.input_norm = RmsNorm(taps * config.hidden, eps) if self.size("norm_before_fc") else None
+        each = [RmsNorm(config.hidden, eps) for _ in config.taps] if self.size("fc_norm") else ()
+        self.fc_norm = nn.ModuleList(each)
+        flags = {name: self.size(name) for name in ("bias", "output_bias", "qk_norm")}
+        shape = LayerShape.of(width, 2 * width, self.all_sizes, **flags)
+        self.midlayer = _PairLayer(shape, self.size("norm_before_residual"))
         self.norm = RmsNorm(width, eps)
+        if self.size("own_embedding") or width != config.hidden:
+            self.embed_tokens = nn.Embedding(config.vocab, width)
         if self.size("own_lm_head"):
             self.lm_head = nn.Linear(width, len(config.frequent) or config.vocab, bias=False)
 
-    def _shape(self) -> LayerShape:
-        names = ("heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "eps", "bias")
-        return LayerShape(self.config.hidden, 2 * self.config.hidden, **{name: self.size(name) for name in names})
+    @property
+    def width(self) -> int:
+        """Of its states."""
+        return int(self.size("width") or self.config.hidden)
+
+    @property
+    def needs_torch(self) -> bool:
+        others = "output_bias", "qk_norm", "own_embedding", "norm_before_fc", "fc_norm", "norm_output"
+        return self.width != self.config.hidden or any(self.size(name) for name in others)
+
+    def embedded(self, ids: Tensor, embedding: Tensor) -> Tensor:
+        """[ids, width]: the head's own embeddings of tokens, or those of the target's `embedding` [vocab, hidden]."""
+        own = getattr(self, "embed_tokens", None)
+        return functional.embedding(ids, embedding if own is None else own.weight)
 
     def fused(self, hidden: Tensor) -> Tensor:
-        """Features [rows, hidden] from tapped states [rows, taps, target_hidden]."""
-        features: Tensor = self.fc(hidden.flatten(1))
+        """Features [rows, width] from tapped states [rows, taps, hidden]."""
+        if self.fc_norm:
+            hidden = torch.stack([norm(hidden[:, tap]) for tap, norm in enumerate(self.fc_norm)], 1)
+        flat = hidden.flatten(1)
+        features: Tensor = self.fc(flat if self.input_norm is None else self.input_norm(flat))
         return features
 
     def keys_values(self, embedded: Tensor, features: Tensor, positions: Tensor) -> KeysValues:
@@ -189,18 +226,18 @@ class Eagle3Head(Head):
         known: Sequence[KeysValues],
         visible: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        """(states [pairs, hidden], the pairs' keys and values).
+        """(states [pairs, width], the pairs' keys and values).
 
-        embedded [pairs, hidden]: of tokens at `positions` [pairs]; features [pairs, hidden]: of the tokens before them. visible
+        embedded [pairs, width]: of tokens at `positions` [pairs]; features [pairs, width]: of the tokens before them. visible
         [pairs, known + pairs]: see `Attention`. A state is the feature of the pair's token and predicts the next one.
         """
-        states: tuple[Tensor, KeysValues] = self.midlayer(embedded, features, positions, known, visible)
-        return states
+        states, own = self.midlayer(embedded, features, positions, known, visible)
+        return self.norm(states) if self.size("norm_output") else states, own
 
     def logits(self, states: Tensor, lm_head: Tensor) -> Tensor:
-        """[..., size] from states [..., hidden]; lm_head: the target's rows, unless the head has its own."""
+        """[..., size] from states [..., width]; lm_head: the target's rows, unless the head has its own."""
         weight = self.lm_head.weight if self.size("own_lm_head") else lm_head
-        return functional.linear(self.norm(states), weight)
+        return functional.linear(states if self.size("norm_output") else self.norm(states), weight)
 
 
 class _PairLayer(nn.Module):
@@ -249,8 +286,7 @@ class FalconHead(Head):
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config)
         width, inner = config.hidden, self.size("lstm")
-        names = ("heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "eps")
-        shape = LayerShape(width, width, **{name: self.size(name) for name in names}, bias=self.size("attention_bias"))
+        shape = LayerShape.of(width, width, self.all_sizes, bias=self.size("attention_bias"))
         self.k, self.memory = int(self.size("k")), int(self.size("memory"))
         self.lstm = nn.LSTM(2 * width, inner, 2, bias=self.size("bias"), batch_first=True)
         self.out = nn.Identity() if inner == width else nn.Linear(inner, width, bias=False)

@@ -7,6 +7,7 @@ of several anchors, which share the known keys and values and do not see each ot
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -25,8 +26,34 @@ LAYER_SIZES: Mapping[str, Any] = {
     "head_dim": 64,
     "intermediate": 1536,
     "rope_theta": 1e5,
+    "rope_scaling": None,  # see `Rope.sizes`
     "eps": 1e-5,
 }
+
+
+class Rotary:
+    """Cosines and sines of positions, computed once for all layers of a pass, whose positions are one tensor."""
+
+    def __init__(self, rope: Rope, head_dim: int) -> None:
+        self._rope, self._head_dim = rope, head_dim
+        self._last: tuple[Tensor, torch.dtype, tuple[Tensor, Tensor]] | None = None
+
+    def at(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """[..., 1, rows, head_dim] each, for positions [..., rows], which must not be written to afterwards."""
+        last = self._last
+        if last is not None and last[0] is positions and last[1] == dtype:
+            return last[2]
+        angles = positions[..., None, :, None].float() * _frequencies(self._rope, self._head_dim, positions.device)
+        angles = torch.cat([angles, angles], -1)
+        found = angles.cos().to(dtype), angles.sin().to(dtype)
+        self._last = positions, dtype, found
+        return found
+
+
+@lru_cache(maxsize=64)
+def _frequencies(rope: Rope, head_dim: int, device: torch.device) -> Tensor:
+    """Radians per position [head_dim / 2], sent to a device once."""
+    return sent(rope.frequencies(head_dim), device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +66,17 @@ class LayerShape:
     kv_heads: int
     head_dim: int
     intermediate: int
-    rope_theta: float
+    rotary: Rotary
     eps: float
     bias: bool = False  # of queries, keys and values
+    output_bias: bool = False
     qk_norm: bool = False
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [..., rows, head_dim] of positions [..., rows]."""
-        frequencies = sent(Rope(self.rope_theta).frequencies(self.head_dim), positions.device)
-        angles = positions[..., None].float() * frequencies
-        angles = torch.cat([angles, angles], -1)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+    @classmethod
+    def of(cls, width: int, inputs: int, sizes: Mapping[str, Any], **other: bool) -> "LayerShape":
+        """From a head's sizes."""
+        named = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim", "intermediate", "eps")}
+        return cls(width, inputs, rotary=Rotary(Rope.of(sizes), sizes["head_dim"]), **named, **other)
 
 
 class RmsNorm(nn.RMSNorm):
@@ -88,7 +115,7 @@ class Attention(nn.Module):
         self.q_proj = nn.Linear(shape.inputs, queries, bias=shape.bias)
         self.k_proj = nn.Linear(shape.inputs, keys, bias=shape.bias)
         self.v_proj = nn.Linear(shape.inputs, keys, bias=shape.bias)
-        self.o_proj = nn.Linear(queries, shape.width, bias=False)
+        self.o_proj = nn.Linear(queries, shape.width, bias=shape.output_bias)
         if shape.qk_norm:
             self.q_norm = RmsNorm(shape.head_dim, shape.eps)
             self.k_norm = RmsNorm(shape.head_dim, shape.eps)
@@ -125,7 +152,7 @@ class Attention(nn.Module):
         return x.reshape(*x.shape[:-1], x.shape[-1] // dim, dim).transpose(-3, -2)
 
     def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
-        cos, sin = (part.unsqueeze(-3) for part in self._shape.rotation(positions, x.dtype))
+        cos, sin = self._shape.rotary.at(positions, x.dtype)
         left, right = x.chunk(2, -1)
         return x * cos + torch.cat([-right, left], -1) * sin
 

@@ -169,6 +169,12 @@ class KernelPaths(KernelBlock):
         """There is no faster way to a chain than `expansion`."""
         return None
 
+    def candidates(
+        self, states: Floats, tokens: Sequence[int], width: int, children: int
+    ) -> tuple[list[int], list[int], list[float]] | None:
+        """Nor to a tree."""
+        return None
+
     def expansion(
         self, states: Floats, tokens: Sequence[int], count: int
     ) -> Callable[[int, Sequence[int], Sequence[int]], tuple[Longs, Floats]]:

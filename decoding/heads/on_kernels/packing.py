@@ -32,17 +32,16 @@ _PACKED: WeakKeyDictionary[Head, HeadWeights] = WeakKeyDictionary()
 def packed_head(head: Head) -> HeadWeights:
     """The head's weights for the kernels, made once for each module."""
     if head not in _PACKED:
-        sizes = {name: head.size(name) for name in head.sizes}
         packer = _Packer(head)
         with torch.no_grad():
             _PARTS[type(head)](packer, cast(Any, head))
-        _PACKED[head] = HeadWeights.of(head.config.hidden, sizes, packer.arrays)
+        _PACKED[head] = HeadWeights.of(head.config.hidden, head.all_sizes, packer.arrays)
     return _PACKED[head]
 
 
 def is_packable(head: Head) -> bool:
-    """Whether there are kernels for heads of this kind."""
-    return type(head) in _PARTS
+    """Whether there are kernels for heads of this kind and these sizes."""
+    return type(head) in _PARTS and not head.needs_torch
 
 
 class _Packer:

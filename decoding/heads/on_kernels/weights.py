@@ -52,7 +52,7 @@ class HeadWeights:
         angles = None
         if "rope_theta" in sizes:
             dim = sizes["head_dim"]
-            angles = Angles(Rope(sizes["rope_theta"]).frequencies(dim), padded(dim))
+            angles = Angles(Rope.of(sizes).frequencies(dim), padded(dim))
         return cls(hidden, sizes, arrays, angles)
 
     @property

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.engine.constraint import ConstraintCursor
+from decoding.engine.draft import ROOT
 from decoding.engine.target import Array
 from decoding.heads.modules.block import BlockHead, DominoHead, TextBlock
 from decoding.heads.modules.layer import KeysValues
@@ -26,6 +27,9 @@ from decoding.targets.tensor_tables import TensorTable
 from kernels.available import runs_kernels
 from kernels.gpu.domino import Correction, correct_chain
 from kernels.gpu.tables import Graph, RecentGraphs, fetched, sent
+
+Candidates = tuple[list[int], list[int], list[float]]
+"""Nodes of a beam search in topological order: tokens, parents, and log-probabilities of their paths."""
 
 
 class BlockContext:
@@ -130,7 +134,7 @@ class TorchPaths(TorchBlock):
     def __init__(self, head: DominoHead, context: TensorContext, prompt: Sequence[int]) -> None:
         super().__init__(head, context, prompt)
         self._target = context
-        self._factor_rows = head.factor_rows(self._vocabulary.rows, self._vocabulary.ids)
+        self._factor_rows = factor_rows(head, self._vocabulary)
 
     def chain(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> list[int] | None:
         """The best chain on a GPU, where the host does not wait for every guess."""
@@ -141,6 +145,36 @@ class TorchPaths(TorchBlock):
         """`chain`, on any device."""
 
         return domino_loop(self._head, self._target).chain(self._vocabulary, states, tokens, cursor)
+
+    def candidates(self, states: Tensor, tokens: Sequence[int], width: int, children: int) -> Candidates | None:
+        """All of a beam search on a GPU, where the host does not wait for every level."""
+        return self.searched(states, tokens, width, children) if runs_kernels(states.device) else None
+
+    @torch.inference_mode()
+    def searched(self, states: Tensor, tokens: Sequence[int], width: int, children: int) -> Candidates:
+        """`candidates`, on any device."""
+        head, vocabulary, device = self._head, self._vocabulary, states.device
+        positions = torch.arange(len(tokens), len(tokens) + len(states), device=device)
+        base = vocabulary.noisy(vocabulary.logits(states), positions)
+        correcting, prefix, last = self._factor_rows * vocabulary.sharpness, head.start(1), sent(tokens[-1:], device)
+        nodes, above = torch.full((1,), ROOT, device=device), torch.zeros(1, dtype=torch.float64, device=device)
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        first = 0
+        for depth, state in enumerate(states):
+            prefix = head.read(prefix, self._embedding[last])
+            scores = base[depth].expand(len(last), -1)
+            if depth:
+                scores = scores + head.factor(state.expand(len(last), -1), prefix) @ correcting.T
+            top = log_probabilities(scores).topk(min(children, scores.shape[-1]), dim=-1)
+            ids, count = vocabulary.ids[top.indices].flatten(), top.indices.shape[-1]
+            totals = (above[:, None] + top.values.double()).flatten()
+            found.append((ids, nodes.repeat_interleave(count), totals))
+            above, best = totals.topk(min(width, len(totals)))
+            nodes, last, prefix = first + best, ids[best], prefix[best // count]
+            first += len(ids)
+        parts = [torch.cat(part).double() for part in zip(*found, strict=True)]
+        ids, parents, totals = torch.stack(parts).cpu()  # fp64 holds token ids exactly
+        return ids.long().tolist(), parents.long().tolist(), totals.tolist()
 
     @torch.inference_mode()
     def expansion(
@@ -164,6 +198,19 @@ class TorchPaths(TorchBlock):
             return vocabulary.best(log_probabilities(scores), count)
 
         return expand
+
+
+_WHOLE_ROWS: WeakKeyDictionary[DominoHead, tuple[Tensor, Tensor]] = WeakKeyDictionary()
+
+
+def factor_rows(head: DominoHead, vocabulary: DraftVocabulary) -> Tensor:
+    """`DominoHead.factor_rows` of a text's vocabulary; those of the whole one are made once for a head and an LM head."""
+    if not vocabulary.is_whole:
+        return head.factor_rows(vocabulary.rows, vocabulary.ids)
+    kept = _WHOLE_ROWS.get(head)
+    if kept is None or kept[0] is not vocabulary.rows:
+        kept = _WHOLE_ROWS[head] = vocabulary.rows, head.factor_rows(vocabulary.rows, vocabulary.ids)
+    return kept[1]
 
 
 _ROOM = 1024  # draft vocabularies are filled up to a multiple of it, so that most prompts use one graph

@@ -10,7 +10,7 @@ The draft vocabulary on torch's operators: logits, the target's noise, and the b
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from weakref import WeakValueDictionary
 
 import torch
@@ -37,17 +37,8 @@ class TensorContext(Context):
     @classmethod
     def of(cls, context: Context) -> "TensorContext":
         """The context, its arrays as tensors over the same memory. An array has one tensor as long as that is used."""
-        return cls(
-            context.sampler,
-            _tensor(context.embedding),
-            _tensor(context.lm_head),
-            context.recall,
-            context.identity,
-            context.cursor,
-            context.mask_tokens,
-            context.mask_pairs,
-            context.runtime,
-        )
+        given = {each.name: getattr(context, each.name) for each in fields(context)}
+        return cls(**given | {name: _tensor(given[name]) for name in ("embedding", "lm_head")})
 
 
 def to_target(head: Head, context: TensorContext) -> Head:
@@ -124,10 +115,10 @@ class DraftVocabulary:
     def __init__(self, context: TensorContext, ids: Iterable[int] | None = None) -> None:
         self._sampler = context.sampler
         device = context.lm_head.device
-        whole = ids is None
+        self.is_whole = ids is None
         self.ids = torch.arange(len(context.lm_head)) if ids is None else torch.tensor(sorted(set(ids)))
         self.ids = self.ids.to(device)
-        self.rows = context.lm_head if whole else context.lm_head[self.ids]  # [size, hidden]
+        self.rows = context.lm_head if self.is_whole else context.lm_head[self.ids]  # [size, hidden]
 
     @classmethod
     def for_prompt(cls, context: TensorContext, frequent: Iterable[int], prompt: Iterable[int]) -> "DraftVocabulary":

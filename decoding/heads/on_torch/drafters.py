@@ -115,7 +115,7 @@ class TorchEagle3:
             DraftVocabulary(context, frequent) if own else DraftVocabulary.for_prompt(context, frequent, prompt)
         )
         self._rows = no_rows(head.size("kv_heads"), head.size("head_dim"), head.fc.weight)
-        self._features = head.fc.weight.new_empty(0, head.config.hidden)  # of tokens that have no pair yet
+        self._features = head.fc.weight.new_empty(0, head.width)  # of tokens that have no pair yet
         self.pairs, self._state = 0, self._features
 
     @torch.inference_mode()
@@ -131,9 +131,8 @@ class TorchEagle3:
         device = self._embedding.device
         ids, positions = sent(tokens[start : start + count], device), torch.arange(count, device=device)
         seen = torch.ones(count, self.pairs + count, dtype=torch.bool, device=device).tril(self.pairs)
-        states, own = self._head(
-            functional.embedding(ids, self._embedding), self._features, start + positions, [self._rows], seen
-        )
+        embedded = self._head.embedded(ids, self._embedding)
+        states, own = self._head(embedded, self._features, start + positions, [self._rows], seen)
         self._rows, self._state = joined(self._rows, own), states[-1:]
         self._features, self.pairs = self._features[:0], self.pairs + count
 
@@ -144,7 +143,7 @@ class TorchEagle3:
     @torch.inference_mode()
     def grow(self, tokens: Sequence[int], states: Tensor, parents: Sequence[int], position: int) -> Tensor:
         device, branches = self._embedding.device, self._branches
-        embedded = functional.embedding(sent(tokens, device), self._embedding)
+        embedded = self._head.embedded(sent(tokens, device), self._embedding)
         positions = torch.full((len(tokens),), position, device=device)
         visible = branches.visible(parents)
         states, own = self._head(embedded, states[sent(parents, device)], positions, branches.known(), visible)

@@ -130,6 +130,23 @@ def test_the_method_is_the_requests(client: openai.OpenAI, decoder: TextDecoder)
     assert plain.usage.drafted_tokens == 0 < jacobi.usage.drafted_tokens
 
 
+def test_a_request_may_shape_the_distribution(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    """They were refused: what Qwen3 and others recommend could not be asked for."""
+    asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 16, "temperature": 1, "seed": 5}
+    plain = client.chat.completions.create(**asked)  # type: ignore[call-overload]
+    texts = []
+    for method in ("plain", "jacobi"):
+        more = {"top_k": 20, "min_p": 0.01, "repetition_penalty": 1.1, "decoder": method}
+        done = client.chat.completions.create(  # type: ignore[call-overload]
+            **asked, top_p=0.5, presence_penalty=1.5, frequency_penalty=0.5, extra_body=more
+        )
+        texts.append(done.choices[0].message.content)
+    assert texts[0] == texts[1] != plain.choices[0].message.content
+    greedy = client.chat.completions.create(**{**asked, "temperature": 0})  # type: ignore[call-overload]
+    one = client.chat.completions.create(**asked, extra_body={"top_k": 1})  # type: ignore[call-overload]
+    assert one.choices[0].message.content == greedy.choices[0].message.content
+
+
 def test_fields_that_change_nothing_are_taken(client: openai.OpenAI, decoder: TextDecoder) -> None:
     neutral = {"top_p": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "user": "ada", "n": 1}
     messages = [{"role": "developer", "content": "Count."}, *ASKED]
@@ -143,7 +160,7 @@ def test_prometheus_reads_what_was_done(client: openai.OpenAI, url: str, decoder
         for n in (1, 2)
     ]
     with pytest.raises(openai.BadRequestError):
-        client.chat.completions.create(model=decoder.name, messages=ASKED, top_p=0.5)  # type: ignore[call-overload]
+        client.chat.completions.create(model=decoder.name, messages=ASKED, top_p=1.5)  # type: ignore[call-overload]
     assert httpx.get(f"{url}/metrics").status_code == 401
     page = httpx.get(f"{url}/metrics", headers={"authorization": "Bearer secret"}).text
     lines = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))

@@ -171,6 +171,12 @@ CASES: dict[str, tuple[str, Mapping[str, Any] | None, Tensors, str]] = {
     ),
     "eagle3": ("eagle3", EAGLE3, eagle3(), "pytorch_model.bin"),
     "eagle3 speculators": ("eagle3", SPECULATORS, eagle3("layers.0."), "model.safetensors"),
+    "eagle3.1 speculators": (
+        "eagle3",
+        SPECULATORS | {"norm_before_fc": True, "norm_output": True},
+        eagle3("layers.0.") | random(input_norm__weight=(3 * HIDDEN,)),
+        "model.safetensors",
+    ),
     "dflash": ("dflash", dflash(), block(), "model.safetensors"),
     "dflash, nested block size, fused": (
         "dflash",
@@ -283,12 +289,16 @@ def test_what_does_not_fit_is_told(target: Path, tmp_path: Path) -> None:
     assert "the model has 320" in refuse("vocabulary", EAGLE3 | {"vocab_size": 99}, eagle3())
     assert "lacks the tensor d2t" in refuse("d2t", EAGLE3, {k: v for k, v in eagle3().items() if k != "d2t"})
     assert "names tokens twice" in refuse("ids", EAGLE3, eagle3() | {"d2t": -torch.arange(20)})
-    assert "norm_output" in refuse("norm", SPECULATORS | {"norm_output": True}, eagle3("layers.0."))
+    assert "lacks the tensor input_norm" in refuse("norm", SPECULATORS | {"norm_before_fc": True}, eagle3("layers.0."))
     assert "has 6" in refuse("layers", dflash() | {"num_target_layers": 36}, block())
     assert "lacks the tensor layers.1" in refuse("missing", dflash(), block(layers=1))
     assert "has the tensor layers.2" in refuse("more", dflash(), block(layers=3))
     assert "has shape [32, 96]" in refuse("taps", dflash(target_layer_ids=[1]), block())
     assert "does not say mask_token_id" in refuse("mask", dflash() | {"dflash_config": {}}, block())
+    apart = medusa() | {
+        f"0.1.linear.{name[11:]}": tensor + 1 for name, tensor in medusa().items() if name[:8] == "0.0.line"
+    }
+    assert "different blocks" in refuse("blocks", None, apart, "medusa_lm_head.safetensors")
     assert "no head of a known layout" in refuse("nothing", {}, random(x=(1,)))
     assert "lacks the tensor 0.0.linear.weight" in refuse(
         "medusa", None, random(**{"0__1__weight": (VOCAB, HIDDEN)}), "medusa_lm_head.pt"

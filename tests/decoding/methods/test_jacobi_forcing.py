@@ -225,5 +225,5 @@ def test_wrong_options_are_named() -> None:
     with pytest.raises(ValueError, match="pool_size"):
         JacobiForcing(pool_size=-1)
     for name in ("jacobi", "jacobi_forcing"):
-        with pytest.raises(ValueError, match="first_guess must be one of: prompt, mask; not 'zeros'"):
+        with pytest.raises(ValueError, match="first_guess must be one of: auto, prompt, mask; not 'zeros'"):
             load_method(name, first_guess="zeros")

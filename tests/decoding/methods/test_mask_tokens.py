@@ -92,6 +92,23 @@ def test_copies_share_the_tree_and_have_masks_behind_them() -> None:
     assert end in drafted.draft_parents, "masks behind the last copied token"
 
 
+@pytest.mark.parametrize("name", ["mask_tokens", "adaptive"])
+def test_a_target_without_masks_is_asked_about_none(name: str) -> None:
+    """The prompt's last token stood in for masks on every model, and its rows were ranked over the whole vocabulary."""
+    recall = LookupCorpus()
+    recall.add([*PROMPT[-3:], *(len(PROMPT) + i for i in range(8))])
+    for options in ({"copies": 0}, {}):
+        drafted: list[int] = []
+        for knows_masks in (True, False):
+            target = trained()
+            target.prompt_mask = knows_masks
+            rounds = rounds_of(load_method(name, **options), target, max_new_tokens=20, recall=recall)
+            drafted.append(sum(len(each.draft_tokens) for each in rounds))
+            assert text_tokens(rounds) == [(len(PROMPT) + i) % VOCAB for i in range(20)]
+            assert knows_masks or not any(MASK in each.draft_tokens for each in rounds[:2])
+        assert drafted[0] > drafted[1] and (drafted[1] > 0) == (not options)
+
+
 def test_wrong_options_are_named() -> None:
     for options in ({"masks": 0}, {"masked": -1}, {"copies": -1}, {"top_k": 0}):
         with pytest.raises(ValueError, match="masks and top_k must be 1 or more"):

@@ -61,6 +61,7 @@ class ToyTarget:
     embedding = lm_head = torch.eye(VOCAB)
     weight_dtype, runtime, mask_tokens, mask_pairs, ahead = "fp32", "cpu", range(0), None, 0
     draft_priors = DEFAULT_PRIORS
+    prompt_mask = True  # so that methods that ask masks do so
 
     def __init__(self, logits: Callable[[Sequence[int]], Tensor] = toy_logits) -> None:
         self.logits, self.forwards = logits, 0

@@ -27,7 +27,7 @@ from decoding.checkpoints.catalog import SHIPPED_ADAPTER, chosen_adapter, chosen
 from decoding.checkpoints.identity import target_identity
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelUnavailable, UnsupportedModel
-from decoding.serving.load import load_text_decoder
+from decoding.serving.load import Kind, load_text_decoder
 from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
@@ -236,6 +236,19 @@ def test_both_targets_load_the_adapter(checkpoint: Path, tmp_path: Path) -> None
     assert texts["fast", str(tmp_path)] == texts["hf", str(tmp_path)]
     assert texts["fast", "none"] == texts["hf", "none"] == texts["hf", "auto"] == texts["fast", "auto"]
     assert texts["fast", "none"] != texts["fast", str(tmp_path)]
+
+
+@pytest.mark.parametrize("kind", ["fast", "hf"])
+def test_a_target_says_on_which_first_guess_it_was_trained(checkpoint: Path, tmp_path: Path, kind: Kind) -> None:
+    for notes, wanted in (
+        ({}, False),
+        ({"jacobi": {"first_guess": "prompt"}}, False),
+        ({"jacobi": {"first_guess": "mask"}}, True),
+    ):
+        write_adapter(adapter(about=About("tiny", base_sha256(checkpoint), notes=notes)), tmp_path / str(wanted))
+        decoder = load_text_decoder(str(checkpoint), dtype="fp32", target=kind, adapter=tmp_path / str(wanted))
+        assert decoder.target.prompt_mask is wanted
+    assert not load_text_decoder(str(checkpoint), dtype="fp32", target=kind).target.prompt_mask
 
 
 def test_loading_refuses_another_base_unless_told_otherwise(checkpoint: Path, tmp_path: Path) -> None:

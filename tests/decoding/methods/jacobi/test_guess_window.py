@@ -30,6 +30,7 @@ from decoding.engine.target import ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi import JacobiForcing
 from decoding.methods.jacobi_window import answers, block_range, next_state
+from decoding.methods.mask_guesses import first_guesses
 from decoding.methods.ngram_pool import CopiedGuesses
 from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
@@ -248,6 +249,11 @@ def test_the_published_layout_loads_and_decodes_without_loss(tmp_path: Path, lay
     decoder = load_text_decoder(str(folder), dtype="fp32", device="cpu")
     assert isinstance(decoder.target, FastTarget) and decoder.adapter is None
     prompt = tuple(range(20, 60))
+    begun = next(
+        decode(decoder.target, [Request(prompt, load_method("jacobi_forcing", block_size=64), 65)])
+    ).draft_tokens
+    draws = first_guesses("prompt", prompt)
+    assert begun == tuple(draws.take(64)), "draws from the prompt, on which it was trained, not its last token repeated"
     texts = {}
     for name, options in (
         ("plain", {}),

@@ -1,0 +1,97 @@
+"""What heads on torch's operators keep and compute once, so that a GPU is not fed by the host."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+
+from decoding.engine.experience import AcceptanceStats, RowCosts
+from decoding.engine.method import Context, LookupCorpus
+from decoding.engine.sampler import Sampler
+from decoding.heads.modules import layer
+from decoding.heads.modules.block import DominoHead
+from decoding.heads.on_torch.block import TorchPaths
+from decoding.heads.on_torch.context import TensorContext
+from decoding.methods.trees import Bounds, Frontier, Guesses, beam, budgeted
+from tests.decoding.models.random_heads import small_head
+
+WIDTH, VOCAB = 16, 60
+TOKENS = [3, 9, 4, 21, 7]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def context(sampler: Sampler = Sampler()) -> TensorContext:
+    chance = torch.Generator().manual_seed(0)
+    embedding, lm_head = (torch.randn(VOCAB, WIDTH, generator=chance) for _ in range(2))
+    return TensorContext(sampler, embedding, lm_head, LookupCorpus())
+
+
+def domino() -> DominoHead:
+    head = small_head("path_tree", WIDTH, VOCAB)
+    assert isinstance(head, DominoHead)
+    return head
+
+
+def begun(head: DominoHead, target: TensorContext) -> TorchPaths:
+    runtime = TorchPaths(head, target, TOKENS)
+    runtime.append(torch.randn(4, len(head.config.taps), WIDTH, generator=torch.Generator().manual_seed(1)))
+    return runtime
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("bounds", [Bounds(12), Bounds(40, 0.001), Bounds(5)])
+def test_a_beam_on_the_device_is_the_one_of_the_host(temperature: float, bounds: Bounds) -> None:
+    """Every level went to the host and back."""
+    runtime = begun(domino(), context(Sampler(temperature, 3)))
+    states = runtime.states(TOKENS[-1:], 4)
+    below = runtime.expansion(states, TOKENS, 3)
+
+    def expand(frontier: Frontier) -> Guesses:
+        return below(frontier.depth, frontier.tokens, frontier.rows)
+
+    want = beam(expand, 4, len(states), bounds, 3)
+    found = runtime.searched(states, TOKENS, 4, 3)
+    got = budgeted(*bounds.above_floor(*found), bounds.budget)
+    paths = [
+        sorted(tuple(each.tokens[i] for i in each.path(node)) for node in range(len(each))) for each in (want, got)
+    ]
+    assert paths[0] == paths[1] and len(got) == len(want) > 2
+
+
+def test_angles_are_computed_once_for_all_layers_and_sent_to_a_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three copies to the device for each layer and pass."""
+    copies: list[Any] = []
+    monkeypatch.setattr(layer, "sent", lambda *given: copies.append(given) or torch.from_numpy(given[0]))
+    layer._frequencies.cache_clear()
+    runtime = begun(domino(), context())
+    for _ in range(3):
+        runtime.states(TOKENS[-1:], 4)
+    assert len(copies) == 1
+
+
+def test_the_rows_of_a_whole_vocabulary_are_made_once_for_a_head() -> None:
+    head, target = domino(), context()
+    first, second = TorchPaths(head, target, TOKENS), TorchPaths(head, target, TOKENS[:2])
+    assert first._factor_rows is second._factor_rows
+    assert TorchPaths(head, context(), TOKENS)._factor_rows is not first._factor_rows, "of another LM head"
+
+
+def test_a_context_on_torch_is_the_context() -> None:
+    """Caches, costs, experience and further tokens were left out."""
+    plain = Context(
+        Sampler(),
+        torch.eye(4).numpy(),
+        torch.eye(4).numpy(),
+        LookupCorpus(),
+        prompts=3,
+        row_costs=RowCosts.even(0.1),
+        draft_caches={},
+        experience=AcceptanceStats(),
+        ahead=2,
+    )
+    found = TensorContext.of(plain)
+    for each in fields(Context):
+        if each.name not in ("embedding", "lm_head"):
+            assert getattr(found, each.name) is getattr(plain, each.name)
