@@ -69,7 +69,7 @@ def outcomes(
 
 def elect(candidates: Sequence[Candidate], dialect: str) -> list[Candidate]:
     """The candidates, best first: results with rows before empty ones, then by votes, likelihood and order; failures last."""
-    prints = [fingerprint(each.outcome, _is_ordered(each.sql, dialect)) for each in candidates]
+    prints = [fingerprint(each.outcome, is_ordered(each.sql, dialect)) for each in candidates]
     counts = Counter[object]()
     for each, known in zip(candidates, prints, strict=True):
         counts[known] += each.drawn
@@ -120,7 +120,7 @@ def _cell(value: Any) -> str:
     return f"t{value}" if isinstance(value, str) else f"o{value!r}"
 
 
-def _is_ordered(sql: str, dialect: str) -> bool:
+def is_ordered(sql: str, dialect: str) -> bool:
     """Whether the statement sorts its rows."""
     trees = parse_or_nothing(sql, dialect)
     return len(trees) == 1 and isinstance(trees[0], exp.Query) and trees[0].args.get("order") is not None

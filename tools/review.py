@@ -247,7 +247,7 @@ def multiplied_totals(case: _Case) -> Iterator[Finding]:
         for total in part.own(*_TOTALS):
             if isinstance(total.this, exp.Distinct) or total.find_ancestor(exp.Window):
                 continue
-            of = part.entries_of(total)
+            of = () if _counts_rows(total) else part.entries_of(total)
             if of and of not in asked:
                 asked[of] = _repeated(case, part, of, by, f"{_text(total, case)} takes")
                 yield from (asked[of],) if asked[of] else ()
@@ -255,6 +255,12 @@ def multiplied_totals(case: _Case) -> Iterator[Finding]:
                 each = [_repeated(case, part, (entry,), by, f"{_text(total, case)} counts") for entry in part.entries]
                 asked[()] = each[0] if all(each) else None
                 yield from (asked[()],) if asked[()] else ()
+
+
+def _counts_rows(total: exp.Expr) -> bool:
+    """Whether it counts rows that fulfil a condition: SUM(a = b), or a CASE of constants."""
+    values = [each.args["true"] for each in total.this.args["ifs"]] if isinstance(total.this, exp.Case) else []
+    return isinstance(total.this, exp.Predicate) or bool(values) and all(isinstance(each, exp.Literal) for each in values)
 
 
 def _repeated(
@@ -410,44 +416,43 @@ def nulls_left_out(case: _Case) -> Iterator[Finding]:
     for part in case.selects:
         for column, role, severity in _roles(part):
             entry = next(iter(part.entries_of(column)), None)
-            known = entry.item.table.column(column.name) if entry and entry.item.table else None
-            if entry is None or known is None or known.primary_key or entry.optional or column.sql() in minded:
-                continue
-            yield from _left_out(case, part, column, role, severity)
+            table = entry.item.table if entry and not entry.optional else None
+            known = table.column(column.name) if table else None
+            if entry and table and known and not known.primary_key and column.sql() not in minded:
+                if told := _left_out(case, entry, table, column, role):
+                    yield Finding("null_left_out", severity, *told)
 
 
-_NEGATIVE = (exp.NEQ, exp.Not)
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.ILike, exp.In, exp.Between)
 
 
 def _roles(part: _Part) -> Iterator[tuple[exp.Column, str, Severity]]:
     """Each column of the part by what passes over its NULLs."""
-    seen = set[str]()
     for total in part.own(*_TOTALS):
         if isinstance(total.this, exp.Column):
-            yield total.this, f"{total.key.upper()} passes over", "warning" if isinstance(total, exp.Count) else "note"
+            is_count = isinstance(total, exp.Count)
+            yield total.this, f"{total.key.upper()} passes over them", "warning" if is_count else "note"
     for node in part.own(*_COMPARED):
-        column = node.this
-        if not isinstance(column, exp.Column) or column.sql() in seen or node.find_ancestor(exp.Case):
+        if not isinstance(node.this, exp.Column) or isinstance(node.expression, exp.Null) or node.find_ancestor(exp.Case):
             continue
-        seen.add(column.sql())
         if isinstance(node.expression, exp.Column):
-            yield column, "the join leaves out", "note"
+            yield node.this, "the join leaves them out", "note"
         elif isinstance(node, exp.NEQ) or isinstance(node.parent, exp.Not):
-            yield column, "the condition that denies a value leaves out", "warning"
+            yield node.this, "the condition, which denies a value, leaves them out as well", "warning"
         else:
-            yield column, "the condition leaves out", "note"
+            yield node.this, "the condition leaves them out", "note"
 
 
-def _left_out(case: _Case, part: _Part, column: exp.Column, role: str, severity: Severity) -> Iterator[Finding]:
-    table = part.entries_of(column)[0]
-    relation = exp.alias_(_relation(table.item.table), table.called.name, table=True) if table.item.table else None
-    counted = exp.select("COUNT(*) AS rows_in_all", exp.alias_(exp.Count(this=column.copy()), "with_value"))
-    rows, text = case.ask(counted.from_(relation))
-    if rows and rows[0][0] > rows[0][1]:
-        nulls = rows[0][0] - rows[0][1]
-        told = f"{_text(column, case)} is NULL in {nulls:,} of {rows[0][0]:,} rows ({nulls / rows[0][0]:.0%}), which {role}."
-        yield Finding("null_left_out", severity, told.replace("which the", "and the").replace("leaves out.", "leaves them out."), text)
+def _left_out(case: _Case, entry: _Entry, table: Table, column: exp.Column, role: str) -> tuple[str, str] | None:
+    """The sentence, and the query that shows it; None where the column is never NULL."""
+    relation = exp.alias_(_relation(table), entry.called.copy(), table=True)
+    counts = ("COUNT(*) AS rows_in_all", exp.alias_(exp.Count(this=column.copy()), "with_a_value"))
+    rows, text = case.ask(exp.select(*counts).from_(relation))
+    if not rows or rows[0][0] == rows[0][1]:
+        return None
+    nulls, whole = rows[0][0] - rows[0][1], rows[0][0]
+    told = f"{_text(column, case)} is NULL in {nulls:,} of {whole:,} rows ({nulls / whole:.0%}): {role}."
+    return told, text
 
 
 def ties(case: _Case) -> Iterator[Finding]:
