@@ -102,9 +102,7 @@ def _in_json_lines(text: str) -> Iterator[tuple[int, Any]]:
 _READERS = {".yaml": _in_yaml, ".yml": _in_yaml, ".json": _in_json_lines, ".jsonl": _in_json_lines}
 
 
-def run_tests(
-    tests: Sequence[QuestionTest], assistant: Assistant, other: Assistant | None = None
-) -> Iterator[Verdict]:
+def run_tests(tests: Sequence[QuestionTest], assistant: Assistant, other: Assistant | None = None) -> Iterator[Verdict]:
     """Ask each question, on `other` as well, where a changed answer is a failure. Raises TestsError for SQL of the file that
     does not run, before anything is asked."""
     expected = [_expected(test, assistant) for test in tests]
@@ -173,7 +171,7 @@ def _result(answer: Answer) -> Result:
 
 
 def _same(one: Result, other: Result, ordered: bool) -> bool:
-    return not one.rows and not other.rows or fingerprint(one, ordered) == fingerprint(other, ordered)
+    return (not one.rows and not other.rows) or fingerprint(one, ordered) == fingerprint(other, ordered)
 
 
 _TOLD = 3  # rows that a failure shows

@@ -26,9 +26,7 @@ SURE = 0.9
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
-def with_question(
-    found: Review, database: Database, run: Run, question: str, evidence: str, answer: Answer
-) -> Review:
+def with_question(found: Review, database: Database, run: Run, question: str, evidence: str, answer: Answer) -> Review:
     """The review, and what the question and our `answer` to it say of the SQL."""
     tree = parse_or_nothing(found.sql, database.dialect)[0]
     more = [*_unused(tree, database, question, evidence), *_readings(found, tree, database, run, answer)]
@@ -72,7 +70,9 @@ def _readings(found: Review, tree: exp.Expr, database: Database, run: Run, answe
         yield Finding("same_reading", "note", f"Our reading of the question{sure} gives the same rows.", answer.sql)
         return
     others = [(each["sql"], run(each["sql"])) for each in answer.alternatives]
-    if like := next((sql for sql, outcome in others if isinstance(outcome, Result) and same_rows(outcome, theirs)), None):
+    if like := next(
+        (sql for sql, outcome in others if isinstance(outcome, Result) and same_rows(outcome, theirs)), None
+    ):
         told = f"Our reading of the question{sure} gives other rows; another of our readings gives the same."
         yield Finding("same_reading", "note", f"{told}", like)
     more = _conditions(parse_or_nothing(answer.sql, database.dialect)[0]) - _conditions(tree)

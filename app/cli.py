@@ -26,7 +26,7 @@ COMMANDS = {
     "ui": "app.serve.ui:ui",
     "sql": "app.ask.inspect:sql",
     "check": "app.ask.check:check",
-    "test": "app.ask.check:test",
+    "test": "app.ask.check:run_questions",
     "schema": "app.ask.inspect:schema",
     "serve": "app.serve.serve:serve",
     "mcp": "app.serve.mcp:mcp",

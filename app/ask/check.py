@@ -43,9 +43,7 @@ def check(
         raise exit_codes.fail("no SQL; try: sqlagent check 'SELECT ...'", exit_codes.USAGE)
     with exit_codes.plain_errors(as_json):
         trail = databases.trails("check")
-        with Assistant(
-            source.open(), decoding.choice(), asking.agent_options(), query.limits(), trail
-        ) as assistant:
+        with Assistant(source.open(), decoding.choice(), asking.agent_options(), query.limits(), trail) as assistant:
             found = assistant.check(text, question, evidence)
     if as_json:
         output.print_json(asdict(found))
@@ -68,7 +66,7 @@ def _print_review(found: "Review") -> None:
 
 
 @spread_for_people
-def test(
+def run_questions(
     file: Annotated[
         Path,
         typer.Argument(help="Questions and what is expected: .yaml, .jsonl or .csv.", dir_okay=False),

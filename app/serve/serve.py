@@ -121,7 +121,8 @@ def serve(
     query: Query = Query(),
     deadline: options.Deadline = 300.0,
 ) -> None:
-    """Serve the model over HTTP as OpenAI's chat completions (/v1), decoded fast; with --db also questions about it (/ask, /check)."""
+    """Serve the model over HTTP as OpenAI's chat completions (/v1), decoded fast; with --db also questions about it (/ask) and
+    second opinions (/check)."""
     for package in ("mcp", "prometheus_client"):  # the first brings the web framework
         exit_codes.needs(package, "serve")
     with exit_codes.plain_errors():

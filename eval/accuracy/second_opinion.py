@@ -59,13 +59,14 @@ def fan_outs(tree: exp.Expr, schema: Schema) -> Iterator[exp.Expr]:
                     broken = tree.copy()
                     on = exp.and_(
                         *(
-                            exp.EQ(this=exp.column(here, edge.table, quoted=True), expression=exp.column(there, item.alias))
+                            exp.EQ(
+                                this=exp.column(here, edge.table, quoted=True), expression=exp.column(there, item.alias)
+                            )
                             for here, there in zip(edge.columns, edge.ref_columns, strict=True)
                         )
                     )
-                    list(broken.find_all(exp.Select))[place].join(
-                        exp.to_identifier(edge.table, quoted=True).sql("sqlite"), on=on, join_type="left", copy=False, dialect="sqlite"
-                    )
+                    joined = exp.table_(edge.table, quoted=True)
+                    list(broken.find_all(exp.Select))[place].join(joined, on=on, join_type="left", copy=False)
                     yield broken
 
 
@@ -145,7 +146,7 @@ def cases(examples: list[Example], count: int, seed: int) -> list[Case]:
     random = Random(seed)
     shuffled = random.sample(examples, len(examples))
     found = [Case(example, example.gold, "") for example in shuffled[:count]]
-    left = Counter({kind: count // 4 for kind in NAMES})
+    left = Counter(dict.fromkeys(NAMES, count // 4))
     for example in shuffled[count:]:
         kinds = [kind for kind in left if left[kind]]
         if not kinds:

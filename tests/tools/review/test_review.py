@@ -45,21 +45,34 @@ def warned(database: Database, sql: str) -> list[Finding]:
 
 
 FAULTS = [
-    ("SELECT SUM(s.total) FROM sale s JOIN item i ON i.sale_id = s.id", "multiplied_rows", "1 rows of sale several times"),
+    (
+        "SELECT SUM(s.total) FROM sale s JOIN item i ON i.sale_id = s.id",
+        "multiplied_rows",
+        "1 row of sale several times",
+    ),
     ("SELECT customer_id, AVG(total) FROM sale JOIN item ON sale_id = sale.id GROUP BY 1", "multiplied_rows", "AVG"),
     (
         "WITH big AS (SELECT * FROM item WHERE price > 5) SELECT SUM(total) FROM sale s JOIN big ON big.sale_id = s.id",
         "multiplied_rows",
         "with big",
     ),
-    ("SELECT c.name FROM customer c JOIN sale s ON s.customer_id = c.id", "repeated_rows", "1 rows of customer"),
-    ("SELECT c.name, s.total FROM customer c JOIN sale s ON s.id = c.id", "join_off_keys", "sale.customer_id = customer.id"),
-    ("SELECT c.name, i.price FROM customer c JOIN item i ON i.price = c.id", "join_off_keys", "0% of the values meet"),
+    ("SELECT c.name FROM customer c JOIN sale s ON s.customer_id = c.id", "repeated_rows", "1 row of customer"),
+    (
+        "SELECT c.name, s.total FROM customer c JOIN sale s ON s.id = c.id",
+        "join_off_keys",
+        "sale.customer_id = customer.id",
+    ),
+    (
+        "SELECT c.name, i.price FROM customer c JOIN item i ON i.price = c.id",
+        "join_off_keys",
+        "0% of the values in common",
+    ),
     ("SELECT name FROM customer WHERE city = NULL", "null_comparison", "IS NULL"),
     ("SELECT name FROM customer WHERE name NOT IN (SELECT coupon FROM sale)", "null_comparison", "1 rows of its list"),
     ("SELECT name FROM customer WHERE city <> 'Rome'", "null_left_out", "1 of 3 rows (33%)"),
     ("SELECT COUNT(coupon) FROM sale", "null_left_out", "COUNT passes over"),
     ("SELECT id FROM sale ORDER BY total DESC LIMIT 1", "tie_at_limit", "Rows 1 and 2 tie in total"),
+    ("SELECT sale_id FROM item GROUP BY 1 ORDER BY COUNT(*) LIMIT 1", "tie_at_limit", "tie in COUNT(*)"),
     ("SELECT nam FROM customer", "does_not_run", "name"),
     ("DELETE FROM customer", "does_not_run", "only SELECT"),
 ]
