@@ -180,16 +180,17 @@ def _broken(example: Example, kind: str, database: Database, random: Random) -> 
 def measure(found: list[Case], model: LoadedModel | None, out: Path | None) -> dict[str, object]:
     """Review each, and count."""
     told: dict[str, list[Review]] = defaultdict(list)
-    took, lines = [], []
+    took = []
     for case in found:
         assistant = Assistant(_opened(case.example.database), ModelChoice(), limits=LIMITS, model=model)
         start = perf_counter()
         review = assistant.check(case.sql, *((case.example.question, case.example.evidence) if model else ()))
         took.append(perf_counter() - start)
         told[case.fault].append(review)
-        lines.append({"id": case.example.id, "fault": case.fault, "question": case.example.question} | asdict(review))
-    if out:
-        out.write_text("".join(json.dumps(line, default=str, ensure_ascii=False) + "\n" for line in lines))
+        if out:
+            line = {"id": case.example.id, "fault": case.fault, "question": case.example.question} | asdict(review)
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, default=str, ensure_ascii=False) + "\n")
     right = told.pop("")
     broken = {kind: len(reviews) for kind, reviews in told.items()}
     warned = {kind: sum(each.is_doubtful for each in reviews) for kind, reviews in told.items()}
