@@ -190,7 +190,8 @@ class _Part:
 
     def with_tables(self, query: exp.Select) -> exp.Select:
         """The query, which sees what WITH names for this SELECT."""
-        named, node = list[exp.With](), self.select
+        named = list[exp.With]()
+        node: exp.Expr | None = self.select
         while node is not None:
             named[:0] = [node.args["with_"]] if node.args.get("with_") else []
             node = node.parent
@@ -324,9 +325,9 @@ def _relation(table: Table) -> exp.Table:
 
 def null_comparisons(case: _Case) -> Iterator[Finding]:
     """Comparisons that are never true because of a NULL."""
-    for node in case.tree.find_all(exp.EQ, exp.NEQ):
-        if isinstance(node.expression, exp.Null):
-            told = f"{case.text(node)} is never true: it takes IS NULL or IS NOT NULL."
+    for equal in case.tree.find_all(exp.EQ, exp.NEQ):
+        if isinstance(equal.expression, exp.Null):
+            told = f"{case.text(equal)} is never true: it takes IS NULL or IS NOT NULL."
             yield Finding("null_comparison", "warning", told)
     for node in case.tree.find_all(exp.Not):
         query = node.this.args.get("query") if isinstance(node.this, exp.In) else None

@@ -74,7 +74,9 @@ def wrong_columns(tree: exp.Expr, schema: Schema) -> Iterator[exp.Expr]:
     """One side of a join's condition is another column of the same table and kind."""
     for place, column in enumerate(tree.find_all(exp.Column)):
         equal, ref = column.parent, column_ref(column, schema)
-        if ref is None or not isinstance(equal, exp.EQ) or equal.find_ancestor(exp.Join, exp.Select).key != "join":
+        if ref is None or not isinstance(equal, exp.EQ):
+            continue
+        if not isinstance(equal.find_ancestor(exp.Join, exp.Select), exp.Join):
             continue
         table = schema.table(ref[0])
         own = table.column(ref[1]) if table else None
@@ -103,7 +105,7 @@ def null_traps(tree: exp.Expr, schema: Schema) -> Iterator[exp.Expr]:
         broken = tree.copy()
         here = list(broken.walk())[place]
         if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-            if isinstance(node.parent, exp.Not):
+            if isinstance(here.parent, exp.Not):
                 here.parent.replace(exp.NEQ(this=node.this.copy(), expression=exp.null()))
             else:
                 here.replace(exp.EQ(this=node.this.copy(), expression=exp.null()))
