@@ -20,9 +20,11 @@ from agent.assemble import LoadedModel, ModelChoice, RemoteModel, any_model
 from agent.context import AgentOptions
 from agent.conversation import Answer, Conversation
 from agent.observe.audit import Trail, run_sql
+from agent.second_opinion import with_question
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
+from tools.review import Review, review
 from tools.schema import Schema
 
 
@@ -71,6 +73,21 @@ class Assistant:
     def sql(self, statement: str) -> Result | QueryError:
         """Run one read-only statement without the model. Errors in the SQL are returned, not raised."""
         return run_sql(self._trail(), self.database, statement, self.limits)
+
+    def check(self, statement: str, question: str = "", evidence: str = "") -> Review:
+        """A second opinion on SQL that somebody else wrote: what it reads, and what the data say against it. With the question
+        that it should answer also what that names and the SQL doesn't, and where our own readings give other rows; that
+        needs the model. Raises ModelError.
+        """
+        trail = self._trail()
+
+        def run(sql: str) -> Result | QueryError:
+            return run_sql(trail, self.database, sql, self.limits)
+
+        found = review(statement, self.database, run)
+        if not question.strip() or found.error:
+            return found
+        return with_question(found, self.database, run, question, evidence, self.ask(question, evidence))
 
     def schema(self) -> Schema:
         """Tables, columns, keys and samples. Raises OpenError."""

@@ -69,7 +69,7 @@ def outcomes(
 
 def elect(candidates: Sequence[Candidate], dialect: str) -> list[Candidate]:
     """The candidates, best first: results with rows before empty ones, then by votes, likelihood and order; failures last."""
-    prints = [fingerprint(each.outcome, _is_ordered(each.sql, dialect)) for each in candidates]
+    prints = [fingerprint(each.outcome, is_ordered(each.sql, dialect)) for each in candidates]
     counts = Counter[object]()
     for each, known in zip(candidates, prints, strict=True):
         counts[known] += each.drawn
@@ -99,6 +99,18 @@ def fingerprint(outcome: Outcome, ordered: bool) -> object:
     return (len(outcome.columns), outcome.truncated, tuple(columns), in_order)
 
 
+def same_rows(one: Result, other: Result) -> bool:
+    """Whether two results have the same rows, in any order, where one may show further columns (compared as `fingerprint`
+    does)."""
+    if fingerprint(one, ordered=False) == fingerprint(other, ordered=False):
+        return True
+    columns = [
+        Counter(tuple(sorted(map(_cell, column))) for column in zip(*each.rows, strict=True))
+        for each in sorted((one, other), key=lambda each: len(each.columns))
+    ]
+    return bool(one.rows) and len(one.rows) == len(other.rows) and not columns[0] - columns[1]
+
+
 def _cell(value: Any) -> str:
     """The value as text that starts with its kind: 2, 2.0 and 2.00 are one number, and the text 2 is none."""
     if isinstance(value, bool | int | float | Decimal) and isfinite(value):
@@ -108,7 +120,7 @@ def _cell(value: Any) -> str:
     return f"t{value}" if isinstance(value, str) else f"o{value!r}"
 
 
-def _is_ordered(sql: str, dialect: str) -> bool:
+def is_ordered(sql: str, dialect: str) -> bool:
     """Whether the statement sorts its rows."""
     trees = parse_or_nothing(sql, dialect)
     return len(trees) == 1 and isinstance(trees[0], exp.Query) and trees[0].args.get("order") is not None

@@ -160,7 +160,8 @@ def dialogues(
 @spread
 def file(
     questions: Annotated[
-        Path, typer.Argument(help="CSV with the columns question and sql, and perhaps evidence.", dir_okay=False)
+        Path,
+        typer.Argument(help="Questions with their SQL, and perhaps evidence: .csv, .jsonl or .yaml.", dir_okay=False),
     ],
     source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),

@@ -1,4 +1,4 @@
-"""`/ask` of `sqlagent serve --db`, and the conversations of those who ask a server.
+"""`/ask` and `/check` of `sqlagent serve --db`, and the conversations of those who ask a server.
 
 Keeps the conversations of those who ask a server, by names that nobody guesses.
 
@@ -8,8 +8,9 @@ Keeps the conversations of those who ask a server, by names that nobody guesses.
 import json
 import queue
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -57,7 +58,7 @@ class Conversations:
             return self._known.get(name)
 
 
-ASK = "/ask"
+ASK, CHECK = "/ask", "/check"
 LONGEST_QUESTION = 10_000  # characters
 
 
@@ -82,7 +83,7 @@ def question_route(assistant: "Assistant") -> "Route":
 
     async def ask(request: "Request") -> "Response":
         try:
-            asked = _read(await request.body())
+            asked = _read(QuestionRequest, await request.body())
             talk = await run_in_threadpool(_talk, conversations, asked.conversation)
         except BadRequest as error:
             return JSONResponse(openai_error(str(error), "invalid_request_error"), error.status)
@@ -106,10 +107,42 @@ def _talk(conversations: Conversations, name: str) -> "Conversation":
     return talk
 
 
-def _read(body: bytes) -> QuestionRequest:
+class CheckRequest(BaseModel):
+    """SQL to check, and the question that it should answer."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+    sql: str = Field(min_length=1)
+    question: str = Field("", max_length=LONGEST_QUESTION)
+    evidence: str = Field("", max_length=LONGEST_QUESTION)
+
+
+def check_route(assistant: "Assistant") -> "Route":
+    """The route of second opinions. A body is `{"sql": ..., "question": ..., "evidence": ...}`."""
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    async def check(request: "Request") -> "Response":
+        try:
+            asked = _read(CheckRequest, await request.body())
+            found = await run_in_threadpool(assistant.check, asked.sql, asked.question, asked.evidence)
+        except BadRequest as error:
+            return JSONResponse(openai_error(str(error), "invalid_request_error"), error.status)
+        except Exception as error:
+            return JSONResponse(openai_error(exit_codes.told_of(error)[0], "server_error"), 500)
+        return JSONResponse(exact_value(asdict(found)))
+
+    return Route(CHECK, check, methods=["POST"])
+
+
+Asked = TypeVar("Asked", bound=BaseModel)
+
+
+def _read(kind: type[Asked], body: bytes) -> Asked:
     """The request, checked. Raises BadRequest."""
     try:
-        return QuestionRequest.model_validate_json(body)
+        return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -16,7 +16,7 @@ from agent.assemble import load_model
 from agent.assistant import Assistant
 from app.serve.chat_completions import BadRequest, ChatAnswer, ChatRequest, read_request
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen, openai_error
-from app.serve.questions import question_route
+from app.serve.questions import check_route, question_route
 from app.shared import databases, exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread_for_people
 from decoding.engine.ensemble import PROMPT_ROWS
@@ -121,7 +121,8 @@ def serve(
     query: Query = Query(),
     deadline: options.Deadline = 300.0,
 ) -> None:
-    """Serve the model over HTTP as OpenAI's chat completions (/v1), decoded fast; with --db also questions about it (/ask)."""
+    """Serve the model over HTTP as OpenAI's chat completions (/v1), decoded fast; with --db also questions about it (/ask) and
+    second opinions (/check)."""
     for package in ("mcp", "prometheus_client"):  # the first brings the web framework
         exit_codes.needs(package, "serve")
     with exit_codes.plain_errors():
@@ -134,8 +135,8 @@ def serve(
             if database:
                 asked = asking.agent_options(present=True, deadline_s=deadline)
                 trail = databases.trails("serve")
-                assistant = Assistant(database, choice, asked, query.limits(), trail, loaded)
-                routes = [question_route(opened.enter_context(assistant))]
+                assistant = opened.enter_context(Assistant(database, choice, asked, query.limits(), trail, loaded))
+                routes = [question_route(assistant), check_route(assistant)]
             app = app_of(loaded.decoder, settings, queue, routes)
             listen(behind_doors(app, api_key, host, allow_host or ()), host, port, "/v1", api_key)
 

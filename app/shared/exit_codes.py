@@ -12,7 +12,7 @@ from app.shared import streams
 from app.shared.output import shown
 from decoding.errors import pip_install, told_what_is_missing
 
-OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE, UNSURE = 0, 1, 2, 3, 4, 5, 6, 7, 8
+OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE, UNSURE, FOUND = range(10)
 INTERRUPTED = 130
 
 MEANING = {
@@ -25,6 +25,7 @@ MEANING = {
     MODEL: "the model cannot be had or loaded",
     INCOMPLETE: "not every row was written",
     UNSURE: "the answer is less sure than --at-least wants",
+    FOUND: "check warns of something, or a test failed",
 }
 _CODE_OF_KIND = {None: OK, "refused": REFUSED, "failure": FAILED, "model": MODEL, "usage": USAGE, "unsure": UNSURE}
 _CODE_OF_KIND |= dict.fromkeys(("timeout", "memory", "interrupted", "connection"), DATABASE)
@@ -70,6 +71,7 @@ _CODES = {  # by name, so that commands need not import what they do not use
     "tools.databases.files.export.ExportError": USAGE,
     "agent.prompts.profile.UnknownProfile": USAGE,
     "agent.assemble.OptionRefused": USAGE,
+    "agent.question_tests.TestsError": USAGE,
     "agent.prompts.knowledge.KnowledgeError": USAGE,
     "decoding.engine.target.PromptTooLong": USAGE,
     "agent.conversation.AnswerFailed": FAILED,

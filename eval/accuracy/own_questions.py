@@ -1,21 +1,20 @@
-"""Measures accuracy on one's own questions: a CSV file with a column `question` and a column `sql`, on one's own database.
+"""Measures accuracy on one's own questions: a file (CSV, JSON Lines, YAML) with `question` and `sql`, on one's own database.
 
 An answer is right if its rows are those of the given SQL, in any order of columns, and in the given order of rows where that
 SQL says ORDER BY (`eval.scoring.spider_rules`).
 """
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.conversation import Answer
+from agent.question_tests import TestsError, entries_of
 from eval.accuracy.summary import wilson_95
 from eval.datasets.official import DatasetError
 from eval.scoring.spider_rules import order_matters, spider_match
 from tools.databases.database import Database
-from tools.databases.files.encodings import as_utf8
-from tools.result import Limits, OpenError, QueryError
+from tools.result import Limits, QueryError
 
 Ask = Callable[[str, str], Answer]
 
@@ -51,26 +50,18 @@ class OwnSummary:
 
 
 def read_questions(path: Path) -> list[OwnQuestion]:
-    """The questions of a CSV file, in whatever encoding and with whatever separator a spreadsheet wrote it. Raises
-    DatasetError."""
+    """The questions of a file. Raises DatasetError."""
     try:
-        with as_utf8(path) as (readable, _), readable.open(newline="", encoding="utf-8-sig") as file:
-            separator = max(",;\t|", key=file.readline().count)
-            file.seek(0)
-            reader = csv.DictReader(file, delimiter=separator)
-            columns = [name.strip().casefold() for name in reader.fieldnames or ()]
-            reader.fieldnames = columns
-            rows = [(reader.line_num, row) for row in reader]
-    except (OSError, OpenError, UnicodeDecodeError, csv.Error) as error:
-        raise DatasetError(f"cannot read {path}: {error}") from error
-    if not {"question", "sql"} <= set(columns):
+        entries = list(entries_of(path))
+    except TestsError as error:
+        raise DatasetError(str(error)) from error
+    if not all({"question", "sql"} <= set(entry) for _, entry in entries[:1]):
         raise DatasetError(
             f"{path} needs a first line that names the columns question and sql; evidence may be a third"
         )
     found = [
-        OwnQuestion(line, row["question"] or "", row["sql"] or "", row.get("evidence") or "")
-        for line, row in rows
-        if any(row.values())
+        OwnQuestion(line, *(str(entry.get(name) or "") for name in ("question", "sql", "evidence")))
+        for line, entry in entries
     ]
     incomplete = next((each.line for each in found if not each.question.strip() or not each.sql.strip()), None)
     if incomplete or not found:

@@ -54,6 +54,10 @@ class AnnotatedDatabase:
         """See `Database.explain`."""
         return self._database.explain(sql, limits)
 
+    def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """See `Database.plan`."""
+        return self._database.plan(sql, limits)
+
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """See `Database.distinct`."""
         return self._database.distinct(wanted, limits)

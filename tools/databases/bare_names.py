@@ -55,6 +55,11 @@ class BareNamedDatabase:
         problem = self.whole.explain(statement.text, limits)
         return problem and replace(problem, position=statement.origin(problem.position))
 
+    def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """See `Database.plan`."""
+        statement = self._qualified(sql)
+        return statement if isinstance(statement, QueryError) else self.whole.plan(statement.text, limits)
+
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """See `Database.distinct`."""
         try:

@@ -103,6 +103,10 @@ class Database(Protocol):
         """Guard and bind the statement without running it; None means that it would run."""
         ...
 
+    def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """How the engine would run the statement, in its own words; an error where it, or this program, doesn't tell."""
+        ...
+
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Look up values of columns of the schema."""
         ...

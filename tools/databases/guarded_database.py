@@ -78,8 +78,14 @@ class GuardedDatabase(ABC):
         if self._explain_prefix is None:
             verdict = self._judged(sql)
             return verdict if isinstance(verdict, QueryError) else None
-        outcome = self._run_judged(sql, limits, self._explain_prefix)
+        outcome = self.plan(sql, limits)
         return outcome if isinstance(outcome, QueryError) else None
+
+    def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """The engine's plan of a guarded statement; see `Database.plan`."""
+        if self._explain_prefix is None:
+            return QueryError("other", f"no plan is told for {self.dialect}")
+        return self._run_judged(sql, limits, self._explain_prefix)
 
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Look up values past the engine's own locks alone, by a statement that is made here; see `Database.distinct`."""

@@ -294,6 +294,11 @@ class IsolatedDatabase:
         outcome = self._ask(Request("explain", sql, limits))
         return outcome if isinstance(outcome, QueryError) else None
 
+    def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """The engine's plan; see `Database.plan`."""
+        outcome = self._ask(Request("plan", sql, limits))
+        return outcome or QueryError("other", "the process for queries gave no answer")
+
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Look up values; see `Database.distinct`."""
         outcome = self._ask(Request("distinct", wanted, limits))

@@ -62,6 +62,10 @@ class RestrictedDatabase:
         problem = self._database.explain(statement.text, limits)
         return self._told(_placed(problem, statement), sql) if problem else None
 
+    def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """No plan is told: it may name what is hidden, such as the tables behind a view."""
+        return QueryError("refused", "a plan may name tables that are hidden")
+
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Look up values of columns that may be seen; see `Database.distinct`."""
         try:

@@ -26,7 +26,7 @@ from tools.databases.query_messages import packed
 from tools.result import Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 
-Verb = Literal["execute", "explain", "distinct"]
+Verb = Literal["execute", "explain", "plan", "distinct"]
 STOP = "stop"
 ROOM_MB = 512
 ROOM_PER_CORE_MB = 64
@@ -76,7 +76,9 @@ class _Server:
             self._bounds.hold(request.limits)
             if isinstance(request.wanted, Distinct):
                 return self._database.distinct(request.wanted, request.limits)
-            do = self._database.execute if request.verb == "execute" else self._database.explain
+            if request.verb == "explain":
+                return self._database.explain(request.wanted, request.limits)
+            do = self._database.execute if request.verb == "execute" else self._database.plan
             return do(request.wanted, request.limits)
         except OpenError as error:
             return QueryError("connection", str(error))

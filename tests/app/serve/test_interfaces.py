@@ -32,7 +32,7 @@ from agent.observe.events import Answered
 from agent.prompts.profiles import load_profile
 from app.serve.listening import behind_doors
 from app.serve.mcp import server_of
-from app.serve.questions import LONGEST_QUESTION, question_route
+from app.serve.questions import LONGEST_QUESTION, check_route, question_route
 from app.serve.serve import app_of
 from app.shared import exit_codes
 from decoding.methods.registry import METHODS
@@ -361,6 +361,17 @@ def test_what_cannot_be_asked_is_said(client: httpx.Client, body: dict[str, Any]
     response = client.post("/ask", json=body)
     assert response.status_code == status
     assert response.json()["error"]["message"]
+
+
+def test_sql_is_checked_over_http(assistant: Assistant) -> None:
+    """What is wrong with the SQL is the answer, and what is wrong with the request is an error."""
+    client = TestClient(Starlette(routes=[check_route(assistant)]))
+    found = client.post("/check", json={"sql": "SELECT name FROM singer WHERE country = NULL"}).json()
+    assert found["reads"] == [{"table": "singer", "columns": ["name", "country"]}]
+    assert [each["kind"] for each in found["findings"] if each["severity"] == "warning"] == ["null_comparison"]
+    assert client.post("/check", json={"sql": "DROP TABLE singer"}).json()["error"]["kind"] == "refused"
+    refused = client.post("/check", json={"statement": "SELECT 1"})
+    assert refused.status_code == 400 and "sql" in refused.json()["error"]["message"]
 
 
 def test_the_doors_are_the_models(client: httpx.Client) -> None:

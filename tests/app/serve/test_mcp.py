@@ -62,7 +62,7 @@ async def _tour(where: Any, asks: bool = True) -> None:
     """What an agent would do: look around, read, try to write, ask."""
     async with Client(where) as client:
         tools = (await client.list_tools()).tools
-        assert {tool.name for tool in tools} == {"list_tables", "describe_table", "run_sql", "ask"}
+        assert {tool.name for tool in tools} == {"list_tables", "describe_table", "run_sql", "check_sql", "ask"}
         assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
         listed = await client.call_tool("list_tables", {})
         assert listed.structured_content == {
@@ -72,6 +72,9 @@ async def _tour(where: Any, asks: bool = True) -> None:
         _creates_a_table(described.content[0].text)  # type: ignore[union-attr]
         rows = await client.call_tool("run_sql", {"sql": "SELECT name FROM singer ORDER BY name"})
         assert rows.structured_content == {"columns": ["name"], "rows": [["Ada"], ["Bo"], ["Cy"]], "truncated": False}
+        checked = await client.call_tool("check_sql", {"sql": "SELECT name FROM singer JOIN concert USING (singer_id)"})
+        assert checked.structured_content and checked.structured_content["error"] is None
+        assert "repeated_rows" in {each["kind"] for each in checked.structured_content["findings"]}
         for tool, arguments, says in (
             ("run_sql", {"sql": "DELETE FROM singer"}, "refused"),
             ("run_sql", {"sql": "SELECT nam FROM singer"}, "there is: name"),

@@ -177,6 +177,9 @@ class _Counting:
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         return self._inner.explain(sql, limits)
 
+    def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        return self._inner.plan(sql, limits)
+
     def prepare(self) -> None:
         self._inner.prepare()
 
