@@ -137,10 +137,6 @@ class Savings:
         return self.plain_forwards / self.target_forwards if self.target_forwards else None
 
     @property
-    def saved_ms(self) -> float | None:
-        return None if self.plain_ms is None else self.plain_ms - self.wall_ms
-
-    @property
     def speedup(self) -> float | None:
         return self.plain_ms / self.wall_ms if self.plain_ms is not None and self.wall_ms else None
 

@@ -104,7 +104,7 @@ def _signed(seed: int) -> int:
     return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int8: "int8"}
+_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,9 +17,7 @@ from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets.fast_ops import Projection, RopeTable, adapted, projection
-from decoding.targets.int8 import quantize
-from decoding.targets.int8.quantize import Rounded, rotated, rounded_model
-from decoding.targets.int8.rounding import HEAD, stream_rotation
+from decoding.targets.int8.rounding import HEAD
 from decoding.targets.tensor_tables import TensorTable
 from kernels.gpu.low_bit import LowBit, joined, low_bit_reference
 from kernels.gpu.ragged import SequenceRows
@@ -52,7 +50,7 @@ class Share(Protocol):
         """For matrices whose inputs are shared out: what they give is added up."""
         ...
 
-    def head(self, pack: Packer, rows: Tensor | Rounded) -> Projection:
+    def head(self, pack: Packer, rows: Tensor) -> Projection:
         """The LM head, with the logits of all tokens, from its rows here."""
         ...
 
@@ -65,7 +63,7 @@ class _Alone:
     def summed(self, pack: Packer) -> Packer:
         return pack
 
-    def head(self, pack: Packer, rows: Tensor | Rounded) -> Projection:
+    def head(self, pack: Packer, rows: Tensor) -> Projection:
         return pack(rows)
 
 
@@ -73,8 +71,6 @@ class LlamaModel(ABC):
     """Weights, tables and a forward. `weights` are (name, tensor) pairs with transformers' names, as `read_weights` yields, or
     `read_low_bit`: the layers' matrices then stay packed, while an embedding or LM head is dequantised.
 
-    dtype torch.int8: the matrices in int8, all else in fp32; on a processor only. `weights` may be those of
-    `quantize.rounded_model`, or are made into them.
     masks: what mask tokens get; their ids follow those of the vocabulary, one for each depth. share: of a process among
     several, whose part `config` and `weights` describe; `lm_head` is its part, too.
     Raises UnsupportedModel where the weights do not match the configuration.
@@ -93,28 +89,22 @@ class LlamaModel(ABC):
         share: Share | None = None,
     ) -> None:
         share = share or _Alone()
-        self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
-        self.dtype = torch.float32 if dtype == torch.int8 else dtype
-        small = dtype == torch.int8
-        plain: Packer = quantize.projection if small else self._projection
-        rotating: Packer = partial(plain, rotates=True) if small else plain
-        packers = _Packers(plain, share.summed(plain), share.summed(rotating))
-        self.rotation = torch.from_numpy(stream_rotation(config.hidden_size)) if small else None
+        self.config, self.device, self.dtype = config, torch.device(device), dtype
+        pack, pack_summed = self._projection, share.summed(self._projection)
         named = dict(weights)
         self.is_packed = any(isinstance(weight, LowBit) for weight in named.values())
-        stored = _Weights(_rounded(config, named) if small else named, self.dtype, self.device)
+        stored = _Weights(named, self.dtype, self.device)
         hidden, vocab = config.hidden_size, config.vocab_size
         self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
         rows = range(vocab)[share.head_rows]
         self.lm_head = self.embedding if config.tie_embeddings else stored.take(HEAD, len(rows), hidden)
         own_rows = self.embedding[share.head_rows] if config.tie_embeddings else self.lm_head
-        head = cast(Rounded, stored.matrix([HEAD], [vocab], hidden)) if small else own_rows
-        self._pack_head = partial(share.head, rotating, head)
+        self._pack_head = partial(share.head, pack, own_rows)
         self.final_norm = stored.take("model.norm.weight", hidden)
-        self.layers = [_layer(config, stored, i, packers) for i in range(config.layers)]
+        self.layers = [_layer(config, stored, i, pack, pack_summed) for i in range(config.layers)]
         self.rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
         self.mask_adapter = masks
-        self.masks = MaskLayers(masks, config, self.dtype, self.device, self.rotation) if masks else None
+        self.masks = MaskLayers(masks, config, self.dtype, self.device) if masks else None
 
     @cached_property
     def head(self) -> Projection:
@@ -159,21 +149,13 @@ class LlamaModel(ABC):
 
 
 class MaskLayers:
-    """The adapter of a model whose rows are of type `dtype`, and rotated if there is a rotation. Raises UnsupportedModel."""
+    """The adapter of a model whose rows are of type `dtype`. Raises UnsupportedModel."""
 
-    def __init__(
-        self,
-        adapter: MaskAdapter,
-        config: ModelConfig,
-        dtype: torch.dtype,
-        device: torch.device,
-        rotation: Tensor | None,
-    ) -> None:
+    def __init__(self, adapter: MaskAdapter, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         adapter.check_fits(config)
         self._vocab, self._eps = config.vocab_size, config.rms_norm_eps
         self._embeddings = torch.from_numpy(adapter.embeddings).to(device, dtype)
-        pair = (torch.from_numpy(each).to(device, dtype) for each in (adapter.down, adapter.up))
-        self._down, self._up = (each if rotation is None else rotated(each, rotation) for each in pair)
+        self._down, self._up = (torch.from_numpy(each).to(device, dtype) for each in (adapter.down, adapter.up))
 
     def rows(self, tokens: Sequence[int]) -> Tensor:
         """Which rows are mask tokens'."""
@@ -213,16 +195,12 @@ class _Weights:
             raise UnsupportedModel(f"{name} has shape {list(tensor.shape)}; its config.json says {list(shape)}")
         if isinstance(tensor, LowBit):
             tensor = tensor.dequantised()
-        return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+        return tensor.to(self._device, self._dtype)
 
-    def matrix(self, names: Sequence[str], sizes: Sequence[int], columns: int) -> Tensor | Rounded | LowBit:
+    def matrix(self, names: Sequence[str], sizes: Sequence[int], columns: int) -> Tensor | LowBit:
         """Weights below one another, as they are stored; those that are packed in different ways are dequantised."""
-        if (packed := self._packed(names, [(size, columns) for size in sizes])) is not None:
-            return packed
-        if f"{names[0]}.steps" not in self._stored:
-            return self.joined(names, sizes, columns)
-        steps, scale = ([f"{name}.{part}" for name in names] for part in Rounded._fields)
-        return Rounded(self.joined(steps, sizes, columns), self.joined(scale, sizes))
+        packed = self._packed(names, [(size, columns) for size in sizes])
+        return self.joined(names, sizes, columns) if packed is None else packed
 
     def _packed(self, names: Sequence[str], shapes: Sequence[tuple[int, int]]) -> LowBit | None:
         """None where they are not packed, or not alike, or not of these shapes."""
@@ -238,24 +216,12 @@ class _Weights:
         return torch.cat([self.take(name, size, *rest) for name, size in zip(names, sizes, strict=True)])
 
 
-def _rounded(config: ModelConfig, weights: dict[str, Any]) -> dict[str, Any]:
-    """With matrices of 8 bits, unless they are that already."""
-    return weights if f"{HEAD}.steps" in weights else rounded_model(config, weights.items())
-
-
-class _Packers(NamedTuple):
-    """Of a layer's matrices: of those that read the stream, of attention's output, and of the down projection."""
-
-    inputs: Packer
-    attention_out: Packer
-    down: Packer
-
-
-def _layer(config: ModelConfig, stored: _Weights, index: int, packers: _Packers) -> Layer:
+def _layer(config: ModelConfig, stored: _Weights, index: int, pack: Packer, pack_summed: Packer) -> Layer:
+    """pack_summed: for the two matrices whose inputs several processes share out."""
     prefix, hidden, inner = f"model.layers.{index}.", config.hidden_size, config.intermediate_size
 
     def linear(
-        names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer = packers.inputs
+        names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer = pack
     ) -> Projection:
         weight = stored.matrix([f"{prefix}{name}.weight" for name in names], sizes, columns)
         bias = stored.joined((f"{prefix}{name}.bias" for name in names), sizes) if biased else None
@@ -267,10 +233,10 @@ def _layer(config: ModelConfig, stored: _Weights, index: int, packers: _Packers)
         attention_norm=stored.take(f"{prefix}input_layernorm.weight", hidden),
         qkv=linear(qkv, (query, key, key), hidden, config.qkv_bias),
         qk_norm=_qk_norm(config, stored, prefix) if config.qk_norm else None,
-        attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias, packers.attention_out),
+        attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias, pack_summed),
         mlp_norm=stored.take(f"{prefix}post_attention_layernorm.weight", hidden),
         gate_up=linear(["mlp.gate_proj", "mlp.up_proj"], (inner, inner), hidden, config.mlp_bias),
-        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, packers.down),
+        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, pack_summed),
     )
 
 

@@ -48,7 +48,6 @@ from decoding.targets import cached_target
 from decoding.targets.cached_target import Scored
 from decoding.targets.fast_ops import Projection
 from decoding.targets.fast_target import Chunk, FastSequence, FastTarget, head_rows, sequence_rows
-from decoding.targets.int8.quantize import Rounded
 from decoding.targets.int8.rounding import HEAD
 from decoding.targets.llama_model import LlamaModel, Packer
 from decoding.targets.process_group import Group, Leader, Message, ProcessLost
@@ -159,9 +158,7 @@ class GroupShare:
 
         return packed
 
-    def head(self, pack: Packer, rows: Tensor | Rounded) -> Projection:
-        if isinstance(rows, Rounded):
-            raise UnsupportedModel("int8 weights are computed by one process")
+    def head(self, pack: Packer, rows: Tensor) -> Projection:
         missing, vocab = self.split.head_size - len(rows), self.split.config.vocab_size
         part = pack(functional.pad(rows, (0, 0, 0, missing)))
         return _then(part, lambda x: self.group.joined(x)[:, :vocab])

@@ -24,7 +24,6 @@ from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import padded
 
 _WIDEST = 192  # most columns of the stream that are rotated together: more takes longer to load and gains nothing
-_BLOCK = 64
 
 
 def cosines(size: int) -> npt.NDArray[np.float64]:
@@ -38,11 +37,6 @@ def cosines(size: int) -> npt.NDArray[np.float64]:
 def stream_rotation(hidden: int) -> npt.NDArray[np.float64]:
     """The rotation of a residual stream of that width, block by block; its transpose rotates back."""
     return cosines(max(size for size in range(1, min(hidden, _WIDEST) + 1) if hidden % size == 0))
-
-
-def block_rotation(columns: int) -> Floats:
-    """For inputs that are rotated at every product, in fp32: small blocks, which take little time."""
-    return cosines(min(_BLOCK, columns & -columns)).astype(np.float32)
 
 
 def rotated(x: Floats, rotation: Floats) -> Floats:

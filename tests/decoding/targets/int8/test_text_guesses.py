@@ -28,7 +28,6 @@ from decoding.errors import UnsupportedModel
 from decoding.methods.likely import ranked
 from decoding.serving import load
 from decoding.serving.load import load_text_decoder
-from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8 import buffers
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
@@ -188,9 +187,7 @@ def test_full_pages_are_shared_and_a_chain_moves_nothing() -> None:
 
 
 @pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
-def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_packs_once_and_says_where_kernels_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
     folder = str(checkpoint("llama"))
     _, want = fed(fresh(cache_bytes=0), LONG, TREE)
@@ -210,7 +207,8 @@ def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
         assert torch.equal(torch.as_tensor(fed(again, LONG, TREE)[1].logits), torch.as_tensor(want.logits))
         assert (packed / "matrices.npy").read_bytes() == whole
     monkeypatch.setattr(load, "runs_cpu_kernels", lambda: False)
-    assert isinstance(load_text_decoder(folder, dtype="int8").target, FastTarget)
+    with pytest.raises(UnsupportedModel, match="need a processor with AVX2: give --dtype fp32 or bf16"):
+        load_text_decoder(folder, dtype="int8")
 
 
 @pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
