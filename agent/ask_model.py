@@ -28,12 +28,11 @@ from decoding.engine.constraint import Begun, Constraint, ConstraintError
 from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Round, measure
 from decoding.engine.sampler import Sampler
-from decoding.serving.chat_model import ChatModel
-from decoding.serving.text_decoder import TextDelta
+from decoding.serving.text_decoder import ChatModel, TextDelta
 from decoding.tokenizer import Tokenizer
 from tools.linking.link_schema import Link, join_path, shortlist
 from tools.linking.match_values import ValueMatch
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.schema import Schema
 
 MOST_LINKS = 16

@@ -12,7 +12,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from app.shared import exit_codes, streams
+from app.shared import exit_codes, output
 from app.shared.options import load_extensions
 from decoding.checkpoints.cache_folder import made_cache_root
 from decoding.errors import MissingPackage, told_what_is_missing
@@ -183,7 +183,7 @@ def _root(
 
 def main() -> None:
     """Entry point of the `sqlagent` script."""
-    streams.ready()
+    output.ready()
     try:
         with told_what_is_missing():
             app()
@@ -193,5 +193,5 @@ def main() -> None:
         if "duckdb" not in sys.modules:  # which reports as leaked what is not collected
             gc.disable()
             gc.freeze()  # the process ends, so nothing need be looked through for cycles
-        if told := streams.finish():
+        if told := output.finish():
             sys.exit(exit_codes.fail(told, exit_codes.INCOMPLETE).exit_code)

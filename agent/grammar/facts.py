@@ -13,7 +13,7 @@ from itertools import product
 from string import ascii_lowercase, digits
 
 from agent.grammar.words import WordSet, lowered
-from tools.linking.question_context import NUMBER, QuestionContext
+from tools.linking.mentions import NUMBER, QuestionContext
 from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem
 from tools.repair.rules import QuestionConstraints, applied, rules_of, values_required
 from tools.schema import Column, ColumnRef, Schema

@@ -33,21 +33,24 @@ from sqlglot import exp
 from agent.ask_model import Reply, ask_model, call_of, messages_of
 from agent.calibration import Calibration, Vector, Verifier, summary
 from agent.candidates import (
+    Candidate,
     Tools,
     asked,
     begin,
     candidates_of,
     coverage,
+    drawn_plans,
+    fingerprint,
     history,
     preview_of,
     recorded,
     since,
     slots,
+    translated,
     written,
 )
 from agent.context import OTHER_PLANS, AgentContext
 from agent.observe.step_record import Step, tool_step
-from agent.outcomes import Candidate, drawn_plans, fingerprint, translated
 from agent.prompts.slots import Slots
 from agent.state import Attempt, DrawnPlan, State
 from decoding.serving.text_decoder import other_beginnings, text_states
@@ -57,8 +60,8 @@ from tools.linking.word_forms import keys
 from tools.repair.doubt import Sign, signs_of_doubt
 from tools.result import Result
 from tools.schema import Schema
-from tools.sql.rendering import in_words
 from tools.sql.scope import column_ref, parse_or_nothing, table_name
+from tools.sql.spelling import in_words
 
 Features = dict[str, float]
 CERTAIN = 0.003  # keeps the logarithm finite; a token with more than 99.7 % is certain

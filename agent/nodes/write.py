@@ -15,8 +15,10 @@ from agent.candidates import (
     choose_reading,
     may_try_again,
     recorded,
+    same_sql,
     since,
     slots,
+    translated,
     values_of,
     written,
 )
@@ -24,7 +26,6 @@ from agent.context import AgentContext
 from agent.nodes.assess import is_doubtful, rewritten
 from agent.observe.events import Wrote
 from agent.observe.step_record import tool_step
-from agent.outcomes import same_sql, translated
 from agent.presentation.sentence import REPEATED
 from agent.state import Attempt, DrawnPlan, State
 from tools.result import QueryError

@@ -17,7 +17,7 @@ import typer
 from agent.assemble import load_model
 from app.measure.evaluate import FirstTurn
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
+from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread
 from decoding.methods.registry import load_method, method_options
 from decoding.serving.text_decoder import SamplingParams
 from eval.datasets.official import read_text_prompts

@@ -18,9 +18,8 @@ from app.serve.chat_completions import BadRequest, ChatAnswer, ChatRequest, read
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen, openai_error
 from app.serve.questions import question_route
 from app.shared import databases, exit_codes, options
-from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread_for_people
-from decoding.engine.ensemble import PROMPT_ROWS
-from decoding.engine.method import UnknownMethod
+from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread_for_people
+from decoding.engine.method import PROMPT_ROWS, UnknownMethod
 from decoding.engine.rounds import measure
 from decoding.engine.target import PromptTooLong
 from decoding.errors import UnsupportedModel

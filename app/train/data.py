@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import spread
+from app.shared.options import spread
 from app.train.run_options import stop_on_signals
-from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.catalog import resolve
 from decoding.serving.load import load_text_decoder
 from decoding.tokenizer import Tokenizer
 from training.data.build import build as build_files

@@ -12,7 +12,7 @@ import typer
 from agent.calibration import forget_calibration, forget_verifier
 from agent.prompts.compact import PROMPT_VERSION
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import spread
+from app.shared.options import spread
 from app.train import train_confidence, train_head, train_jacobi, train_masks
 from app.train.run_options import Recipe, StopToken, run
 from decoding.checkpoints.adapter import About, check_base, read_adapter, write_adapter

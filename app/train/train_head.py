@@ -14,12 +14,11 @@ import typer
 
 from agent.prompts.compact import PROMPT_VERSION
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import spread
+from app.shared.options import spread
 from app.train.run_options import Collection, Schedule, plain_values, print_outcome, stop_on_signals
 from decoding.checkpoints.cache_folder import on_stderr
-from decoding.checkpoints.catalog import chosen_adapter
+from decoding.checkpoints.catalog import chosen_adapter, resolve
 from decoding.checkpoints.identity import target_identity
-from decoding.checkpoints.resolve import resolve
 from decoding.heads.head import load_head, save_head
 from decoding.heads.published import read_published
 from decoding.serving.load import load_text_decoder

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import spread
+from app.shared.options import spread
 from app.train.run_options import Schedule, StopToken, plain_values, print_outcome, stop_on_signals
 from app.train.train_head import Responses, adapter_of
 from decoding.checkpoints.mask_adapter import read_mask_adapter, write_mask_adapter

@@ -17,7 +17,7 @@ from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import Array, ForwardOutput, TokenSet
 from kernels.available import runs_kernels
 from kernels.gpu.philox import gumbel
-from kernels.gpu.tables import fetched, sent
+from kernels.gpu.ragged import fetched, sent
 from kernels.gumbel import GUMBEL_MAX, GUMBEL_MIN
 
 

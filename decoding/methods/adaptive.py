@@ -14,17 +14,15 @@ from math import exp
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from decoding.checkpoints.draft_priors import DraftPriors
+from decoding.checkpoints.mask_adapter import DraftPriors
 from decoding.engine.draft import Draft
 from decoding.engine.experience import AcceptanceStats
 from decoding.engine.method import Context, Method
 from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
-from decoding.methods.expected_tree import Reached, expected_tree
-from decoding.methods.likely import pooled
-from decoding.methods.mask_guesses import LookaheadPredictions
+from decoding.methods.mask_guesses import LookaheadPredictions, pooled
 from decoding.methods.ngram_pool import CopiedGuesses
-from decoding.methods.planned import Plan, RoundCosts, planned
+from decoding.methods.planned import Plan, Reached, RoundCosts, expected_tree, planned
 from decoding.methods.trees import Level, admitted, offered
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ from decoding.engine.method import Context, Method
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi_window import GuessWindow, MaskedWindow, SweptWindow, answers, block_range, next_state
-from decoding.methods.likely import LikelyLevels
 from decoding.methods.mask_guesses import (
     FirstGuess,
+    LikelyLevels,
     PromptDraws,
     first_guesses,
     guessable,

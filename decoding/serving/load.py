@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from decoding.checkpoints.adapter import Adapter, merged_arrays, merged_weights
 from decoding.checkpoints.cache_folder import Progress, on_stderr
-from decoding.checkpoints.catalog import Choice, chosen_adapter, chosen_masks
+from decoding.checkpoints.catalog import Choice, chosen_adapter, chosen_masks, resolve
 from decoding.checkpoints.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.identity import TargetIdentity, target_identity
 from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.quantisation import scheme_of
-from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import base_sha256, read_low_bit, read_stored, read_weights, weight_files
-from decoding.engine.ensemble import PROMPT_ROWS
+from decoding.engine.method import PROMPT_ROWS
 from decoding.engine.target import AnyTarget
 from decoding.errors import UnsupportedModel, told_what_is_missing
 from decoding.serving.model_queue import Batcher
@@ -199,8 +198,7 @@ def _cpu_target(
     progress: Progress,
 ) -> AnyTarget:
     from decoding.targets.int8.compiled import is_compiled, source_key
-    from decoding.targets.int8.cpu_model import CpuModel
-    from decoding.targets.int8.cpu_target import CpuTarget, kept_prompts
+    from decoding.targets.int8.cpu_target import CpuModel, CpuTarget, kept_prompts
     from decoding.targets.int8.packed_model import Arrays, kept_packed, packed_key
 
     config = load_config(path)
@@ -270,6 +268,6 @@ def auto_dtype(device: str, model: str = "") -> Dtype:
 
 
 def _computes_bf16() -> bool:
-    from decoding.targets.fast_ops import computes_bf16
+    from decoding.targets.llama_model import computes_bf16
 
     return computes_bf16()

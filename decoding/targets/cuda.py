@@ -18,17 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.targets.fast_ops import RopeTable
-from decoding.targets.llama_model import Layer, LlamaModel
-from decoding.targets.tensor_tables import TensorTable
+from decoding.targets.llama_model import Layer, LlamaModel, RopeTable, TensorTable
 from kernels.gpu.compaction import Move, compact
 from kernels.gpu.low_bit import LowBit
 from kernels.gpu.low_bit_product import low_bit_product
 from kernels.gpu.norm import adapt_and_norm, add_rms_norm, gated
-from kernels.gpu.ragged import Ragged, SequenceRows
-from kernels.gpu.rope import rotate_and_store, scale_planes
-from kernels.gpu.tables import Graph, RecentGraphs, padded
-from kernels.gpu.tree_attention import tree_attention
+from kernels.gpu.ragged import Graph, Ragged, RecentGraphs, SequenceRows, padded
+from kernels.gpu.tree_attention import rotate_and_store, scale_planes, tree_attention
 
 
 class Moves:

@@ -35,9 +35,16 @@ from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.tensor_choice import chooser, chosen_together, dtype_name, scores_of
 from decoding.targets import prefix_cache
 from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
-from decoding.targets.fast_ops import attend, attend_behind, attention_bias, rotate
-from decoding.targets.llama_model import Layer, LlamaModel
-from decoding.targets.tensor_tables import SharedTable, TensorTable
+from decoding.targets.llama_model import (
+    Layer,
+    LlamaModel,
+    SharedTable,
+    TensorTable,
+    attend,
+    attend_behind,
+    attention_bias,
+    rotate,
+)
 from kernels.gpu.ragged import SequenceRows
 
 

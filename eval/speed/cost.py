@@ -20,7 +20,7 @@ import torch
 
 from agent.assemble import LoadedModel
 from agent.conversation import Conversation
-from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.catalog import resolve
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler

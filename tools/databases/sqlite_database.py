@@ -26,10 +26,8 @@ from typing import Protocol, Self
 
 from tools.databases.choices import BATCH, fetch_rows
 from tools.databases.files.file_kinds import files_of, is_url, name_of, names_a_file
-from tools.databases.guarded_database import GuardedDatabase, stop_error
-from tools.databases.query_errors import query_error
-from tools.databases.read_only_file import ReadOnlyFile
-from tools.databases.sqlite_schema import quoted
+from tools.databases.guarded_database import GuardedDatabase, query_error, stop_error
+from tools.databases.read_only_file import ReadOnlyFile, quoted
 from tools.guard.allowed import never
 from tools.processes import Watchdog
 from tools.result import Limits, OpenError, QueryError, Result

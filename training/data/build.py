@@ -25,7 +25,7 @@ from typing import Any
 from sqlglot import exp
 
 from agent.prompts.compact import PROMPT_VERSION
-from agent.prompts.plan_format import parse_plan
+from agent.prompts.slots import parse_plan
 from eval.datasets.gold_databases import (
     Target,
     TrainingDatabase,

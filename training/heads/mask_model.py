@@ -38,7 +38,7 @@ from decoding.checkpoints.mask_adapter import (
 )
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.checkpoints.weight_files import read_weights
-from decoding.targets.fast_ops import adapted
+from decoding.targets.llama_model import adapted
 from training.config import TrainConfig, TrainingError
 from training.heads.features import groups_of
 from training.heads.responses import Response

@@ -1,7 +1,7 @@
 """A model's matrices in 8 bits as the kernels read them, in the user's cache: packed once, mapped afterwards instead of
 read.
 
-The layers are rotated as `decoding.targets.int8.rounding` says. Beyond that, the inputs of the down projection get a
+The layers are rotated as `decoding.targets.int8.packing` says. Beyond that, the inputs of the down projection get a
 Hadamard transform, which the forward applies, and the final norm's weight is in the LM head, which reads the rotated
 stream. Heads are padded to multiples of 64 numbers, their halves apart; the stream, the inner layer and the vocabulary
 likewise. Of gate and up there are 64 gates, then their ups, and so on: those that one transform mixes.

@@ -18,10 +18,10 @@ from gguf.quants import dequantize
 from torch import Tensor
 
 from decoding.checkpoints.adapter import merged_weights
+from decoding.checkpoints.catalog import resolve
 from decoding.checkpoints.embedded import EMBEDDED_NAMES, embedded_gguf
 from decoding.checkpoints.gguf import hub_name
 from decoding.checkpoints.model_config import ModelConfig, load_config
-from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import read_weights
 from decoding.errors import ModelError
 from decoding.serving.text_decoder import TextDecoder

@@ -14,7 +14,7 @@ import pytest
 
 from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.grammar.facts import facts_of
-from agent.grammar.plan_rules import plan_catalog
+from agent.grammar.rules import plan_catalog
 from agent.grammar.scope import catalog_of
 from decoding.tokenizer import Tokenizer
 from eval.datasets.gold_sql import GoldError, normalise, sql_text
@@ -23,7 +23,7 @@ from tests.agent.spider_gold import DATA
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.open_database import open_database
 from tools.linking.match_values import ValueMatch, match_values
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.repair.rules import RULE_NAMES
 
 STOP = frozenset({2})

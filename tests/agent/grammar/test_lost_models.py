@@ -9,7 +9,7 @@ from agent.grammar.facts import facts_of
 from agent.grammar.machine import beginning
 from agent.grammar.scope import catalog_of
 from tests.agent.grammar.test_grammar_gold import accepted_until
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.schema import Column, ForeignKey, Schema, Table
 
 SCHEMA = Schema(

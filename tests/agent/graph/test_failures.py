@@ -14,10 +14,9 @@ import pytest
 from agent.calibration import Calibration
 from agent.context import AgentContext, AgentOptions
 from agent.conversation import Answer, Conversation, Retry
-from agent.observe.audit import AuditLog, Trail, Wanted
+from agent.observe.audit import FAILURE, OPTIONAL_STEPS, AuditLog, Trail, Wanted
 from agent.observe.events import Answered, Asked, Event
-from agent.observe.failures import FAILURE, OPTIONAL_STEPS
-from agent.observe.node_table import NODES
+from agent.observe.step_record import NODES
 from agent.prompts.profiles import load_profile
 from decoding.engine.target import PromptTooLong
 from decoding.errors import ModelError
@@ -94,7 +93,7 @@ _WRITE, _DOUBT, _ANSWER = "agent.nodes.write", "agent.nodes.assess", "agent.node
 STEPS = {
     "rewrite": Step(f"{_WRITE}.rewritten"),
     "choose": Step(f"{_WRITE}.choose_reading", PLAN, PLAN, COUNT, COUNT, ask=_in_doubt),
-    "translate": Step("agent.outcomes.from_sqlite"),
+    "translate": Step("agent.candidates.from_sqlite"),
     "repair": Step("agent.candidates.repair_query"),
     "confidence": Step(f"{_DOUBT}.judge"),
     "readings": Step(f"{_DOUBT}.other_plans", rerank=True),

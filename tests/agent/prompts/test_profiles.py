@@ -16,10 +16,9 @@ from agent.archive import Archive, learn
 from agent.assemble import ModelChoice, profile_of
 from agent.context import AgentContext
 from agent.observe.events import Answered, Asked, Event, Judged
-from agent.prompts.chat import schema_text
 from agent.prompts.compact import PROMPT_VERSION, Compact
 from agent.prompts.knowledge import Knowledge, KnowledgeError, read_knowledge
-from agent.prompts.profiles import PROFILES, load_profile
+from agent.prompts.profiles import PROFILES, load_profile, schema_text
 from agent.prompts.slots import Slots, Try, in_order
 from decoding.checkpoints.adapter import About, AdapterMismatch
 from tests.agent.conftest import Talk

@@ -21,9 +21,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from decoding.checkpoints.arrays import bfloat16, floats, read_arrays, type_name, write_arrays
+from decoding.checkpoints.catalog import resolve
 from decoding.checkpoints.identity import weights_sha256
 from decoding.checkpoints.model_config import Rope, load_config
-from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint

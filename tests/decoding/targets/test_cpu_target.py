@@ -25,8 +25,7 @@ from decoding.engine.target import ForwardInput, ForwardOutput
 from decoding.engine.tensor_choice import chooser
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastTarget
-from decoding.targets.int8.cpu_model import CpuModel
-from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
+from decoding.targets.int8.cpu_target import CpuModel, CpuSequence, CpuTarget
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.random_heads import ready_method

@@ -29,8 +29,8 @@ from transformers import AutoModelForCausalLM
 
 from decoding.checkpoints.arrays import bfloat16, floats
 from decoding.checkpoints.cache_folder import silent
-from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.catalog import resolve
+from decoding.checkpoints.model_config import HEAD, load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
@@ -42,8 +42,7 @@ from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastModel, FastTarget
 from decoding.targets.hf_target import HfTarget
-from decoding.targets.int8.rounding import (
-    HEAD,
+from decoding.targets.int8.packing import (
     KernelRotation,
     cosines,
     rotated,

@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
-from agent.prompts.plan_format import Plan, PlanError, PlannedTable, parse_plan
+from agent.prompts.slots import Plan, PlanError, PlannedTable, parse_plan
 from eval.datasets.gold_databases import TrainingDatabase, open_training
 from eval.datasets.gold_sql import normalise, parse, plan_answer, sql_text
 from eval.datasets.official import HELD_OUT_DATABASES, Question, load_dev, load_questions, without_dev

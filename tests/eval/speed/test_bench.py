@@ -51,9 +51,19 @@ from eval.speed.gpu_kernels import (
 )
 from eval.speed.gpu_kernels import Run as RunOfKernelBench
 from eval.speed.replay import TOLERANCE, parting_gap
-from eval.speed.side_by_side.compare import Prompt, Run, histogram, rows, run_bench
 from eval.speed.side_by_side.peer_process import Ask
-from eval.speed.side_by_side.run import PeerProcess, peer_model, peers_of, run_peers, time_plain_step
+from eval.speed.side_by_side.run import (
+    PeerProcess,
+    Prompt,
+    Run,
+    histogram,
+    peer_model,
+    peers_of,
+    rows,
+    run_bench,
+    run_peers,
+    time_plain_step,
+)
 from eval.speed.side_by_side.transformers_peer import WAYS, generate, load_assistant, load_model
 from kernels.gpu import tree_attention
 from tests.decoding.models.jacobi_data import ending_checkpoint

@@ -19,7 +19,7 @@ from eval.scoring.spider_rules import order_matters, spider_match
 from tests.tools import spider
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.repair import rules
 from tools.repair.names import repair_names
 from tools.repair.rules import RULES, Rule, repair_query

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import duckdb
 
-from tools.databases.files.columns import create_table, insert_columns
+from tools.databases.duckdb_catalog import create_table, insert_columns
 from tools.result import Result
 
 Format = Literal["csv", "parquet", "xlsx"]

@@ -24,10 +24,8 @@ from typing import Any
 
 import duckdb
 
-from tools.databases.duckdb_catalog import quoted
-from tools.databases.files.columns import create_table, insert_columns
-from tools.databases.files.encodings import as_utf8
-from tools.databases.files.file_kinds import TableNames, distinct, stem
+from tools.databases.duckdb_catalog import create_table, insert_columns, quoted
+from tools.databases.files.file_kinds import TableNames, as_utf8, distinct, stem
 from tools.databases.files.sheets import (
     AS_DETECTED,
     DETECT,

@@ -17,8 +17,7 @@ from xml.etree import ElementTree
 import duckdb
 from python_calamine import CalamineError, CalamineWorkbook
 
-from tools.databases.duckdb_catalog import quoted
-from tools.databases.files.columns import create_table, insert_columns
+from tools.databases.duckdb_catalog import create_table, insert_columns, quoted
 from tools.databases.files.file_kinds import TableNames, distinct, stem
 from tools.databases.files.sheets import (
     AS_DETECTED,

@@ -7,9 +7,8 @@ import pytest
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT
 from decoding.engine.experience import RowCosts
-from decoding.methods.expected_tree import ExpectedTree, Reached, expected_tree
-from decoding.methods.likely import pooled
-from decoding.methods.planned import LEAST, Prices, planned
+from decoding.methods.mask_guesses import pooled
+from decoding.methods.planned import LEAST, ExpectedTree, Prices, Reached, expected_tree, planned
 from tests.decoding.methods.test_jacobi_forcing import OneOfTwo
 from tests.decoding.models.one_of import OneOf
 

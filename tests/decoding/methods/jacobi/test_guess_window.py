@@ -20,7 +20,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from decoding.checkpoints.draft_priors import DEFAULT_PRIORS
+from decoding.checkpoints.mask_adapter import DEFAULT_PRIORS
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.experience import AcceptanceStats

@@ -28,8 +28,8 @@ from decoding.methods.registry import load_method
 from decoding.targets.fast_target import FastSequence, FastTarget
 from decoding.targets.hf_target import HfTarget
 from decoding.targets.int8.cpu_target import CpuTarget
-from decoding.targets.kv_cache import StateTable, TokenTable
-from decoding.targets.tensor_tables import WORTH_SHARING, SharedTable, TensorTable
+from decoding.targets.llama_model import WORTH_SHARING, SharedTable, TensorTable
+from decoding.targets.prefix_cache import StateTable, TokenTable
 from kernels.cpu.processor import variant
 from tests.decoding.engine.reading import read
 from tests.decoding.models.doubles import Fuzz

@@ -31,8 +31,9 @@ from decoding.targets import cuda as cuda_model
 from decoding.targets import cuda as cuda_table
 from decoding.targets.cuda import CudaModel, bucket_of
 from decoding.targets.fast_target import FastModel, FastTarget
-from kernels.gpu import choice, compaction, tables, tree_attention
-from kernels.gpu.tables import Graph, RecentGraphs
+from kernels.gpu import choice, compaction, tree_attention
+from kernels.gpu import ragged as tables
+from kernels.gpu.ragged import Graph, RecentGraphs
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint

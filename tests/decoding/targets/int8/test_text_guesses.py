@@ -25,7 +25,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import ForwardInput, Ranked, TextScores, TokenSet
 from decoding.errors import UnsupportedModel
-from decoding.methods.likely import ranked
+from decoding.methods.mask_guesses import ranked
 from decoding.serving import load
 from decoding.serving.load import load_text_decoder
 from decoding.targets.int8 import buffers

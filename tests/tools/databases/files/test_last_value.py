@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tools.databases.files.encodings import best_encoding
+from tools.databases.files.file_kinds import best_encoding
 from tools.databases.open_database import open_database
 from tools.result import OpenError, Result
 
