@@ -170,7 +170,7 @@ def _root(
 ) -> None:
     """Options that come before every command."""
     with exit_codes.plain_errors():
-        with suppress(OSError):  # whoever needs it says what is wrong with it
+        with suppress(OSError):  # the code that needs it says what is wrong with it
             made_cache_root()
         load_extensions(extension or ())
         if (

@@ -209,7 +209,7 @@ def _damaged_models() -> list[str]:
     """Packed models on the disk that are not as they were written; they are mapped without being read through."""
     from decoding.targets.int8.packed_model import damaged_models
 
-    return [f"{folder}: remove it, and it is made anew" for folder in damaged_models()]
+    return [f"{folder}: remove it, and it is made again" for folder in damaged_models()]
 
 
 def _packages() -> dict[str, Any]:

@@ -8,7 +8,7 @@ Judges an answer: how sure it is, and what is doubtful about it.
 
 A plan with an unlikely token is written again, behind several orders of the schema.
 
-Such plans are wrong four times out of five, and the mean of what the model says behind other orders mends one in twelve of
+Such plans are wrong four times out of five, and the mean of what the model says after other orders corrects one in twelve of
 them (log/schema-orders.md). The first plan is what drafts copy from then, so the second costs few forwards.
 
 Other plans for a question whose answer is doubtful.
@@ -396,7 +396,7 @@ def _new_readings(state: State, judgement: Judgement, toolbox: AgentContext) -> 
     new = [plan for plan in drawn if plan["text"] != state["plan"]]
     if new:
         first, *more = (slots(state | {"plan": plan["text"]}, toolbox) for plan in new)
-        sqls = ask_model(toolbox, "generate", first, beside=more, aside=True, attempt=1)
+        sqls = ask_model(toolbox, "generate", first, batch=more, aside=True, attempt=1)
         steps.append(sqls.step)
         as_if = cast("State", state | written(state, toolbox, sqls))
         for candidate, text in zip(candidates_of(state, toolbox, sqls, new), sqls.texts, strict=True):

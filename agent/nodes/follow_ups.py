@@ -122,7 +122,7 @@ def vary(state: State, runtime: Tools) -> Command[Literal["execute", "answer"]]:
         reply = ask_model(toolbox, "plan", slots(state, toolbox), samples=VARYING_SAMPLES, **drawing)
         plans = drawn_plans(map(toolbox.profile.read_plan, reply.texts), reply.log_likelihoods, state["reading"])
         first, *others = (slots(state | {"plan": each["text"]}, toolbox) for each in plans)
-        written = ask_model(toolbox, "generate", first, beside=others, **drawing)
+        written = ask_model(toolbox, "generate", first, batch=others, **drawing)
         steps += [reply.step, written.step]
         new = [
             each for each in candidates_of(state, toolbox, written, plans) if not _is_refused(each.sql, state, toolbox)

@@ -154,7 +154,7 @@ def _speaks_of_tables(schema: Schema) -> bool:
 
 def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check", "__end__"]]:
     """Find the tables, columns and cell values that the question is about, or the stored example that asks the same. Needs no
-    model. SQL that the asker has chosen is taken as it is. Whoever asks for nothing that is here is told so.
+    model. SQL that the asker has chosen is taken as it is. A question about nothing that is here is told so.
     """
     start, toolbox = begin(runtime, "link"), runtime.context
     if chosen := state["chosen"]:

@@ -114,7 +114,7 @@ Ending = Literal["line", "fence"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an answer may be written. ending: what ends it beside a stop token; before a fence it may have several lines. long:
+    """How an answer may be written. ending: what ends it besides a stop token; before a fence it may have several lines. long:
     words, signs and literals after which it comes to its end as soon as it can; None: it may go on.
     """
 

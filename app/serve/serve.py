@@ -267,7 +267,7 @@ async def _first(pieces: AsyncGenerator["TextDelta | Completion", None]) -> "Tex
 async def _decoded(
     decoder: "TextDecoder", prompt: str, settings: Sequence["SamplingParams"]
 ) -> AsyncGenerator["TextDelta | Completion", None]:
-    """The pieces of every choice, and its generation when it ends. Decoding ends with whoever listens."""
+    """The pieces of every choice, and its generation when it ends. Decoding ends when nobody listens any more."""
     from anyio import CancelScope
     from starlette.concurrency import run_in_threadpool
 

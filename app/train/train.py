@@ -84,9 +84,11 @@ def export(
             adapter = compressed(adapter, rank or adapter.rank, fine)
         size_bytes = write_adapter(adapter, out, fine)
         if forget_calibration(out):
-            output.report(f"deleted the confidence of another adapter in {out}; sqlagent train confidence fits it anew")
+            output.report(
+                f"deleted the confidence of another adapter in {out}; sqlagent train confidence fits it again"
+            )
         if forget_verifier(out):
-            output.report(f"deleted the verifier of another adapter in {out}; sqlagent train verifier fits it anew")
+            output.report(f"deleted the verifier of another adapter in {out}; sqlagent train verifier fits it again")
         output.print_json({"out": str(out), "rank": adapter.rank, "bytes": size_bytes})
 
 

@@ -90,7 +90,7 @@ def head(
 def collect(
     of: Collection,
     samples: Annotated[
-        int, typer.Option("--samples", min=0, help="Sampled answers per prompt, beside the greedy one.")
+        int, typer.Option("--samples", min=0, help="Sampled answers per prompt, besides the greedy one.")
     ] = 0,
     temperature: Annotated[
         float, typer.Option("--temperature", min=0.0, help="Temperature of the sampled answers.")

@@ -96,7 +96,7 @@ def chosen_adapter(name: str, path: Path, wanted: Choice, any_base: bool = False
 
 
 def chosen_masks(name: str, adapter: Adapter | None) -> MaskAdapter | None:
-    """The mask adapter beside the adapter of a model, or for the embedded one without an adapter the one that comes with it.
+    """The mask adapter next to the adapter of a model, or for the embedded one without an adapter the one that comes with it.
 
     Raises ModelUnavailable for a damaged file.
     """

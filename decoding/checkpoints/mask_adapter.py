@@ -46,8 +46,8 @@ class DraftPriors:
     0.1
     """
 
-    # What a mask is worth, in committed tokens, for each position that it speaks for: those that no copy had, less the price of
-    # the rows that guessed them. Then the same where the round that hung them had copies, which have most of what masks say.
+    # What a mask is worth, in committed tokens, for each position that it covers: those that no copy had, less the price of
+    # the rows that guessed them. Then the same in rounds with copies, which have most of what masks say.
     masks: Series = (0.65, 0.55, 0.48, 0.42, 0.38, 0.34, 0.3, 0.26, 0.23, 0.2, 0.17, 0.15)
     masks_with_copies: Series = (0.24, 0.24, 0.22, 0.2, 0.2, 0.18, 0.16, 0.15, 0.14, 0.13, 0.12, 0.1)
     text_row: float = 0.3  # what the guesses of the last row of text are worth after such a round, all of them
@@ -107,7 +107,7 @@ class DraftPriors:
 DEFAULT_PRIORS = DraftPriors()
 
 
-FILE = "masks.safetensors"  # beside the adapter of the target
+FILE = "masks.safetensors"  # next to the adapter of the target
 FORMAT = "5"
 TENSORS = ("embeddings", "down", "up")
 AHEAD = ("ahead_down", "ahead_up")
@@ -264,7 +264,7 @@ def read_mask_adapter(folder: Path) -> MaskAdapter | None:
         priors = DraftPriors.read(about.get("priors", ""))
         return MaskAdapter(embeddings, down, up, pairs, _target(about.get("target", "")), heads, priors)
     except (SafetensorError, OSError, TypeError, ValueError) as error:
-        raise ModelUnavailable(f"{file} is damaged ({error}); install sqlagent again, or train it anew") from error
+        raise ModelUnavailable(f"{file} is damaged ({error}); install sqlagent again, or train it again") from error
 
 
 def _restored_pairs(stored: Any, names: set[str]) -> TokenPairs:

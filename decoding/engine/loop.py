@@ -134,7 +134,7 @@ class Decoding:
         self._rounds = 0
         self._draft_ms = 0.0
         known = (request.recall, request.identity, self._cursor, self._sequences, request.row_costs, request.experience)
-        self._context = Context.beside(target, request.sampler, *known)
+        self._context = Context.for_sequence(target, request.sampler, *known)
 
     @property
     def prompts(self) -> int:

@@ -64,7 +64,7 @@ def parts_of_prompts(unread: Sequence[int], most: int = PROMPT_ROWS) -> list[int
 class Ensemble:
     """The target's sequences of one text, one behind each prompt. Closing `opened` closes them.
 
-    What a method sees beside the pooled logits (cached tokens, hidden states, draft caches) is that of the first.
+    What a method sees besides the pooled logits (cached tokens, hidden states, draft caches) is that of the first.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class LookupCorpus:
         other._sequences = self._sequences.copy()
         return other
 
-    def beside(self, older: Iterable[Sequence[int]], newer: Iterable[Sequence[int]]) -> "LookupCorpus":
+    def with_texts(self, older: Iterable[Sequence[int]], newer: Iterable[Sequence[int]]) -> "LookupCorpus":
         """A copy with sequences added that the conversation has not written, as its oldest and as its newest.
 
         Each argument ends with its newest sequence. The bound grows by what is added, so nothing is forgotten for it.
@@ -232,7 +232,7 @@ class Context:
     draft_priors: DraftPriors = DEFAULT_PRIORS
 
     @classmethod
-    def beside(
+    def for_sequence(
         cls,
         target: AnyTarget,
         sampler: Sampler,

@@ -151,7 +151,7 @@ class Guesses(Protocol):
         ...
 
     def answered(self, guesses: Sequence[int]) -> list[int]:
-        """The guesses before the first one that would be taken anew wherever it stands."""
+        """The guesses before the first one that would be taken again wherever it stands."""
         ...
 
 
@@ -201,7 +201,7 @@ def mask_chain(masks: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def strided_chain(prompt: Sequence[int], known: range, positions: int, stride: int) -> tuple[int, ...]:
-    """The chain of masks that speaks for so many positions, where each speaks for `stride`. known: the target's mask tokens."""
+    """The chain of masks that covers so many positions, where each covers `stride`. known: the target's mask tokens."""
     return mask_chain(masks_of(prompt, known)[::stride], -(-positions // stride))
 
 
@@ -243,8 +243,8 @@ def said_ahead(
 
 
 class LookaheadPredictions:
-    """The guesses of one text. chain: the masks that a draft may hang after a node, for at most `most` positions; each speaks
-    for `stride` of them. count: guesses of each. followers: whether what follows what in the text corrects them.
+    """The guesses of one text. chain: the masks that a draft may attach after a node, for at most `most` positions; each covers
+    `stride` of them. count: guesses of each. followers: whether what follows what in the text corrects them.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class LookaheadPredictions:
         followers: bool = True,
         stride: int = 0,
     ) -> None:
-        """stride: 0: as many positions as the target's masks can speak for."""
+        """stride: 0: as many positions as the target's masks can cover."""
         self.stride = min(stride or 1 + context.ahead, 1 + context.ahead)
         self.chain = strided_chain(prompt, context.mask_tokens, most, self.stride)
         self._context, self._tokens, self._count = context, guessable(context, prompt), count

@@ -201,10 +201,10 @@ LEAST = 0.005
 """What a row must be expected to commit even where rows cost nothing: drafting takes time as well."""
 
 MOST = 0.99
-"""The highest bar: however dear rows are, a guess that is all but certain gets one."""
+"""The highest bar: whatever rows cost, a guess that is all but certain gets one."""
 
 STEP = 1.3
-"""The ratio of the bars that are tried between the dearest and the cheapest row."""
+"""The ratio of the bars that are tried between the costliest and the cheapest row."""
 
 _FEW = 8  # rows of a draft among which the next forward's rows for forced tokens are
 
@@ -248,7 +248,7 @@ class Prices:
         return [min(max(scale * price, LEAST), MOST) for price in prices]
 
     def bars(self, most: int) -> list[float]:
-        """What a row may have to commit, descending: from the dearest price to the cheapest among `most` rows."""
+        """What a row may have to commit, descending: from the highest price to the lowest among `most` rows."""
         scale = self.rate * self.prompts / self.costs.at(self.prompts)
         prices = [scale * price for price in self.costs.prices(self.prompts * (self.pending + most))]
         high, low = (min(max(price, LEAST), MOST) for price in (max(prices), min(prices)))

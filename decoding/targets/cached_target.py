@@ -34,7 +34,7 @@ CACHE_BYTES = 1 << 30
 
 
 class Model(Protocol):
-    """What a target needs of its model beside the forward."""
+    """What a target needs of its model besides the forward."""
 
     config: ModelConfig
 

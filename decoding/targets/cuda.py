@@ -2,7 +2,7 @@
 
 Tables on a GPU whose accepted rows are moved together: the moves of all sequences of a round are one or two launches.
 
-A commit only notes its move. Whoever asks for a table's numbers next, such as the next forward, has all noted moves made.
+A commit only notes its move. The next reader of a table's numbers, such as the next forward, makes all noted moves first.
 
 The forward of `fast_model` on a GPU: our kernels between cuBLAS's products, captured once per size as a CUDA graph.
 

@@ -94,7 +94,7 @@ class TokenTable(Generic[Rows]):
 
 
 class PrefixedTable(Generic[Rows]):
-    """Rows that another table has, and a table of its own behind them. Committed rows are never written again, so whoever
+    """Rows that another table has, and a table of its own behind them. Committed rows are never written again, so a table that
     continues a sequence may read its first rows where they are.
 
     prefix [planes, rows, *shape]: a view of those; None: there is none. own: what follows.
@@ -110,7 +110,7 @@ class PrefixedTable(Generic[Rows]):
 
     @property
     def nbytes(self) -> int:
-        """Of all rows, whoever shares them."""
+        """Of all rows, shared or not."""
         return int(self.own.data.nbytes) + (0 if self.prefix is None else self.prefix.nbytes)
 
     def reserve(self, needed: int, keep: int) -> None:

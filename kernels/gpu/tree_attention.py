@@ -6,7 +6,7 @@ Scales are powers of two, as in the MX formats of the Open Compute Project: they
 bits of a sum into the bytes.
 
 A table of bytes [planes, capacity, dim] holds the scales in planes behind those of the rows, at the place of their rows:
-whoever moves, copies or grows the rows of a table takes the scales along. `scales_at` is the first of these planes; 0 means
+code that moves, copies or grows the rows of a table takes the scales along. `scales_at` is the first of these planes; 0 means
 that the table holds numbers of the model's type, and no scales.
 
 Normalises and rotates queries and keys, and stores keys and values in their tables, in one pass over a fused product.

@@ -92,7 +92,7 @@ def test_wide_programs_and_a_bias(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def dots_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the interpreter multiply as a GPU does, whose rows do not depend on each other. It asks numpy, and OpenBLAS on
-    processors with AVX2 gives a row other last bits beside other rows.
+    processors with AVX2 gives a row other last bits among other rows.
     """
 
     def dot(self: InterpreterBuilder, a: Any, b: Any, d: Any, *_: Any) -> TensorHandle:

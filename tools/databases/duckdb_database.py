@@ -176,7 +176,7 @@ class DuckDBDatabase(GuardedDatabase):
 
     def _with_memory(self, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
         """The connection under that memory limit. Settings are locked, so another limit waits for the running queries
-        and opens the file anew."""
+        and opens the file again."""
         if memory_limit_mb != self._memory_limit_mb:
             self._changed.wait_for(lambda: not self._watchdogs)
             self._let_go()
@@ -189,7 +189,7 @@ class DuckDBDatabase(GuardedDatabase):
         return self._connection
 
     def _check_again(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Whoever wrote the file meanwhile may have made macros that read what is hidden. Raises OpenError."""
+        """The writer of the file may have made macros meanwhile that read what is hidden. Raises OpenError."""
         if self._seen is not None:
             self._own, taken = own_names(connection)
             if taken:

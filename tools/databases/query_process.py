@@ -258,7 +258,7 @@ def _too_much(limits: Limits) -> QueryError:
 
 
 class Bounds:
-    """The kernel's limits on this process, set anew for each query, and counted from what the process has used before."""
+    """The kernel's limits on this process, set again for each query, and counted from what the process has used before."""
 
     def __init__(self) -> None:
         self._cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -4,9 +4,9 @@ Views and generated columns are somebody's SQL, which runs when they are sampled
 
 SQLite's own locks hold where they can: a file in another mode than WAL is opened with `mode=ro`, one in WAL mode that a
 program has open with `readonly_shm` as well, so that not even the index of its log is touched. A file in WAL mode that nobody
-has open cannot be opened so without making `-wal` and `-shm` files beside it. It is read as immutable, and read again where it
+has open cannot be opened so without making `-wal` and `-shm` files next to it. It is read as immutable, and read again where it
 turns out to have changed meanwhile. Writes that a killed program left unfinished, which SQLite could only finish or undo by
-writing, are finished in a private copy, which is made anew when the file changes.
+writing, are finished in a private copy, which is made again when the file changes.
 """
 
 import shutil
@@ -278,7 +278,7 @@ class ReadOnlyFile:
             raise OpenError(_is_being_written(self._path))
 
     def schema(self) -> Schema:
-        """Read the schema anew. Raises OpenError."""
+        """Read the schema again. Raises OpenError."""
         try:
             return Schema(self.stable(read_schema), "sqlite")
         except sqlite3.Error as error:
@@ -343,7 +343,7 @@ def _connected(way: _Way) -> sqlite3.Connection:
 
 
 def _is_hot(path: Path) -> bool:
-    """Whether the journal beside the file is one that a killed program left, and not one of a transaction that goes on."""
+    """Whether the journal next to the file is one that a killed program left, and not one of a transaction that goes on."""
     try:
         with closing(_connected(_Way(path, _MINE))) as connection:
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()

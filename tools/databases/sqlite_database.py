@@ -11,7 +11,7 @@ patterns. Every query has its own connection (about 0.2 ms), so threads share no
 connection (`hard_heap_limit` binds the whole process for good), so a value may take 1/32 of `memory_limit_mb`, rows together
 all of it, and sorts spill to temporary files.
 
-How the file is opened, so that others may write it and nothing is left beside it, is in `read_only_file`.
+How the file is opened, so that others may write it and nothing is left next to it, is in `read_only_file`.
 
 Opens a SQLite file in SQLite's own dialect.
 """

@@ -198,7 +198,7 @@ def _nameable(schema: Schema) -> dict[Stems, frozenset[ColumnRef]]:
 
 
 def keys_of(schema: Schema) -> frozenset[ColumnRef]:
-    """What identifies rows: SQL that joins by it may not need to name it, and whoever says it may mean what it refers to."""
+    """What identifies rows: SQL that joins by it may not need to name it, and people who say it may mean what it refers to."""
     own = {(table.name.lower(), c.name.lower()) for table in schema.tables for c in table.columns if c.primary_key}
     for table in schema.tables:
         for key in table.foreign_keys:
@@ -234,7 +234,7 @@ def counted_columns(schema: Schema, question: str, values: Sequence[ValueMatch] 
 
 
 def _is_only(name: str, schema: Schema) -> bool:
-    """Whether no column's name has the word, or one that begins like it, beside others."""
+    """Whether no column's name has the word, or one that begins like it, next to others."""
     columns = [name_words(column.name) for table in schema.tables for column in table.columns]
     return not any(word[:_ALIKE] == name[:_ALIKE] for words in columns if len(words) > 1 for word in words)
 

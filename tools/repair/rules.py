@@ -166,7 +166,7 @@ def _counting(count: exp.Expr) -> exp.Select | None:
 
 
 def set_groups(tree: exp.Query, schema: Schema, context: QuestionContext) -> exp.Query | None:
-    """Groups a query by the table whose columns it shows beside aggregates, where its groups fix none of that table's columns:
+    """Groups a query by the table whose columns it shows with aggregates, where its groups fix none of that table's columns:
     a name whose rows fall into several groups, and several of whose values fall into one, would be any one of them.
 
     >>> from sqlglot import parse_one
@@ -356,7 +356,7 @@ RULES = (
     Rule("literals", "sql", move_literals, "A literal stands at the column that holds it."),
     Rule("intersections", "sql", separate_values, "No column has two values at once: an INTERSECT, or an IN."),
     Rule("nulls", "sql", compare_nulls, "NULL is tested by IS NULL."),
-    Rule("grouped", "sql", set_groups, "Groups fix what is shown beside aggregates."),
+    Rule("grouped", "sql", set_groups, "Groups fix what is shown with aggregates."),
     Rule("counted", "sql", sum_counted, "'How many beds' is the sum of the beds."),
     Rule("genders", "sql", add_genders, "A gender that is named is a condition."),
     Rule("direction", "sql", set_direction, "ORDER BY has the direction that the question says."),

@@ -76,12 +76,12 @@ def parts_of_moments(tree: exp.Expr, schema: Schema) -> exp.Expr:
 def _is_beside_numbers(node: exp.Expr, parent: exp.Expr, schema: Schema) -> bool:
     """Whether the node is compared, or reckoned, with numbers."""
     if isinstance(parent, exp.Binary):
-        beside = [parent.expression if parent.this is node else parent.this]
+        others = [parent.expression if parent.this is node else parent.this]
     elif isinstance(parent, exp.Between | exp.In):
-        beside = parent.expressions or [parent.args.get("low"), parent.args.get("high")]
+        others = parent.expressions or [parent.args.get("low"), parent.args.get("high")]
     else:
         return False
-    return all(each is not None and is_number(kind_of(each, schema)) for each in beside)
+    return all(each is not None and is_number(kind_of(each, schema)) for each in others)
 
 
 def _is_now(node: exp.Expr) -> bool:
@@ -165,7 +165,7 @@ _SQLITE_PARTS = {"YEAR": "%Y", "MONTH": "%m", "DAY": "%d", "HOUR": "%H", "MINUTE
 def to_sqlite(sql: str, schema: Schema) -> str:
     """The query in SQLite's SQL; as it is where it cannot be read.
 
-    Columns stand bare beside aggregates, LIKE ignores case, and texts are compared with numbers without casts:
+    Columns stand bare with aggregates, LIKE ignores case, and texts are compared with numbers without casts:
 
     >>> schema = Schema((), "duckdb")
     >>> to_sqlite("SELECT ANY_VALUE(name), COUNT(*) FROM singer WHERE name ILIKE 'a%' GROUP BY country", schema)

@@ -279,7 +279,7 @@ class CpuTarget(CachedTarget[Pages, Pages]):
 
     @classmethod
     def load(cls, path: Path, cache_bytes: int = CACHE_BYTES) -> "CpuTarget":
-        """From a checkpoint folder, packed anew. Raises ModelUnavailable, UnsupportedModel."""
+        """From a checkpoint folder, packed here. Raises ModelUnavailable, UnsupportedModel."""
         from decoding.checkpoints.weight_files import read_stored
         from decoding.targets.int8.packing import packed_model
 

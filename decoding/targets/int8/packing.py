@@ -131,7 +131,7 @@ def packed_model(config: ModelConfig, weights: Iterable[tuple[str, Any]]) -> Arr
 def packed_layers(config: ModelConfig, weights: Iterable[tuple[str, Any]]) -> Arrays:
     """`packed_model` of the layers and the final norm, for a model above another one's embedding.
 
-    Beside "embedding", which is for the caller to add, it lacks nothing that a forward without an LM head needs.
+    Besides "embedding", which is for the caller to add, it lacks nothing that a forward without an LM head needs.
     """
     return _packed(config, weights, _Packer.layers)
 

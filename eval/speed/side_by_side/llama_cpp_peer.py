@@ -86,7 +86,7 @@ def _rotary_pairs(tensor: Tensor, heads: int) -> Tensor:
 
 
 def quantised(merged: Path) -> list[Path]:
-    """Files beside `merged`, one for each of QUANTISATIONS, by llama.cpp's quantiser. Raises ModelError where it fails."""
+    """Files next to `merged`, one for each of QUANTISATIONS, by llama.cpp's quantiser. Raises ModelError where it fails."""
     import llama_cpp
 
     files = []

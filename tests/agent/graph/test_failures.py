@@ -163,7 +163,7 @@ def test_who_stops_a_question_stops_it(talk: Talk, error: BaseException) -> None
 
 
 def test_rows_outlast_the_deadline_of_a_second_look(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were thrown away, and "no SQL was written" was told beside the SQL that had run."""
+    """They were thrown away, and "no SQL was written" was told with the SQL that had run."""
     conversation = talk(PLAN, COUNT, rerank=True, deadline_s=0.3)
     conversation.toolbox.calibration = DOUBTS_ALL
 

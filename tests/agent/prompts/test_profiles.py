@@ -128,7 +128,7 @@ def test_compact_prompts_read_as_designed() -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_each_step_extends_the_prompt_of_the_step_before(name: str) -> None:
-    """Guards prefix reuse: a refine prompt that rewrites the beginning would compute everything anew."""
+    """Guards prefix reuse: a refine prompt that rewrites the beginning would compute everything again."""
     profile = load_profile(name)
     plan, generate, refine = (
         [_key(m) for m in profile.messages(step, FULL)] for step in ("plan", "generate", "refine")

@@ -1,4 +1,4 @@
-"""A question does without LangSmith's client, and whoever asks for the client gets it."""
+"""A question does without LangSmith's client, and code that asks for the client gets it."""
 
 import os
 import subprocess

@@ -2,7 +2,7 @@
 
 Guards the reader of weights in numpy: numbers, files and identities are those of torch and of its writer, to the byte.
 
-Files that are there whole or not at all, and that are made anew when a bit of them has changed.
+Files that are there whole or not at all, and that are made again when a bit of them has changed.
 
 Guards against a checkpoint being run with a wrong shape, rotary embedding or mask, and against silent near-misses.
 """

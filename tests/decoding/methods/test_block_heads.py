@@ -37,7 +37,7 @@ def test_no_head_changes_the_text(name: str, temper: Temper) -> None:
 
 
 def test_the_context_is_computed_once_per_token() -> None:
-    """Guards against rows that move when the table grows, and against positions that start anew."""
+    """Guards against rows that move when the table grows, and against positions that start again."""
     head, hidden = block_head(), states_of(300)
     context = BlockContext(head)
     for part in hidden.split([1, 7, 0, 260, 32]):

@@ -1,4 +1,4 @@
-"""The int8 target in our own kernels: every text equal to the bit, whatever drafts, is cached, or stands beside it."""
+"""The int8 target in our own kernels: every text equal to the bit, whatever drafts, is cached, or is in the same batch."""
 
 import hashlib
 import os

@@ -56,7 +56,7 @@ def test_rows_are_known_once_they_were_measured_and_stay_known(decoder: TextDeco
 def test_nothing_is_kept_of_a_model_in_a_temporary_folder(
     decoder: TextDecoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else each run of some tests leaves a file in the cache of whoever runs them."""
+    """Else each run of some tests leaves a file in the cache of the person who runs them."""
     home = tmp_path.with_name(f"{tmp_path.name}-home")
     monkeypatch.setenv("SQLAGENT_HOME", str(home))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

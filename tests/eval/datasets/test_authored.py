@@ -2,7 +2,7 @@
 
 Training data of authored databases: three wordings of a question, turns with the turn that they continue.
 
-Hints of the answer in training data: as often as asked, beside the wrong ones, and never of anything else.
+Hints of the answer in training data: as often as asked, with the wrong ones, and never of anything else.
 
 Samples: which questions are asked.
 

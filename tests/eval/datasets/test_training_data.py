@@ -177,7 +177,7 @@ def test_renamed_gold_gives_the_same_rows_on_a_renamed_copy(spider: Path, tmp_pa
 
 
 def _new_names(schema: Schema) -> Naming:
-    """Every name anew, some with spaces, so that a name left behind cannot bind."""
+    """Every name is new, some with spaces, so that a name left behind cannot bind."""
     tables = {table.name: f"x {table.name}" for table in schema.tables}
     columns = {(t.name, c.name): f"{c.name}_of_{n}" for n, t in enumerate(schema.tables) for c in t.columns}
     return Naming(tables, columns)

@@ -127,10 +127,10 @@ def test_peers_write_the_same_text_greedily(decoder: TextDecoder, runs: list[Run
     adapter = Adapter({"model.layers.0.self_attn.q_proj": nothing}, 2, 2.0, About("tiny", ""))
     with peers_of(TextDecoder(decoder.target, decoder.tokenizer, decoder.name, adapter), tmp_path, 24) as peers:
         assert [set(peer.names) for peer in peers] == [set(WAYS)], "no drafter is shipped for a tiny model"
-        beside = run_peers(peers, decoder, PROMPTS, 24)
+        of_peers = run_peers(peers, decoder, PROMPTS, 24)
         step = time_plain_step(peers[0], decoder, context=40, steps=4, repeats=2)
-    assert all(0 < run.prefill_ms < run.wall_ms for run in [*runs, *beside])
-    table = {row.decoder: row for row in rows([*runs, *beside])}
+    assert all(0 < run.prefill_ms < run.wall_ms for run in [*runs, *of_peers])
+    table = {row.decoder: row for row in rows([*runs, *of_peers])}
     assert all(table[name].equal_to_plain for name in WAYS)
     assert table["transformers"].tokens_per_forward is None, "a peer does not tell its forwards"
     assert step.ours_ms > 0

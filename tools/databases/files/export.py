@@ -1,6 +1,6 @@
 """A result as a file that other programs read: CSV, Parquet or an Excel workbook.
 
-A spreadsheet computes a text that begins like a formula, and whoever filled the database may have written one. In CSV such a
+A spreadsheet computes a text that begins like a formula, and the author of the data may have written one. In CSV such a
 text gets an apostrophe before it, in a workbook it is marked as text; numbers stay as they are.
 """
 

@@ -1,7 +1,7 @@
 """Loads files into a database, in a process that can be ended.
 
 DuckDB reads CSV, JSON and Parquet itself; Excel and SQLite have their own modules. The copy lies in a temporary folder of
-this user, never beside a source.
+this user, never next to a source.
 """
 
 import os

@@ -154,7 +154,7 @@ def load_json(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNam
         told = [encoding] if encoding else []
         if made := _unwrapped(connection, table, names):
             named = ", ".join(f"“{each}”" for each in made)
-            told.append(f"the lists of its only object are its tables: {named}; what stands beside them is left out")
+            told.append(f"the lists of its only object are its tables: {named}; what stands next to them is left out")
         for each in made or [table]:
             told += _convert_json(connection, each)
     return Loaded(told=tuple(f"{path.name}: {each}" for each in told))

@@ -210,7 +210,7 @@ def test_heads_say_on_the_kernels_what_they_say_in_training() -> None:
 
 @needs_kernels
 def test_a_mask_speaks_for_several_positions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the kernels a chain has a mask for every second depth, and rows of text answer where no mask is hung."""
+    """On the kernels a chain has a mask for every second depth, and rows of text answer where no mask is attached."""
     target = target_of("int8", random_adapter())
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(

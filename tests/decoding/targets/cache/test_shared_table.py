@@ -276,7 +276,7 @@ def test_states_are_those_of_the_whole_text(kind: str, cached: int, taps: tuple[
 
 @KINDS
 def test_nobody_keeps_them(kind: str) -> None:
-    """Keys and values are kept as without taps, accepted nodes of a tree too, and whoever needs states misses."""
+    """Keys and values are kept as without taps, accepted nodes of a tree too, and a request for states misses."""
     target = fresh(kind)
     sequence = target.open(PROMPT_TAPPED_ROWS, Sampler())
     (scores,) = target.score([ForwardInput(sequence, PROMPT_TAPPED_ROWS, TREE, TAPS)])

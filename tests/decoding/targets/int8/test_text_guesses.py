@@ -1,8 +1,8 @@
-"""What masks say, corrected and ranked by a kernel, beside the same in numpy.
+"""What masks say, corrected and ranked by a kernel, compared with the same in numpy.
 
 The int8 target's cache: bounded, and full pages shared without a copy.
 
-Loading the int8 target: packed and compiled once, kept on disk, and made anew where what is kept is damaged.
+Loading the int8 target: packed and compiled once, kept on disk, and made again where what is kept is damaged.
 
 A thread that comes when a forward is over finds nothing to do, and looks at nothing that may be gone by then.
 """

@@ -1,4 +1,4 @@
-"""SQLite files, as they are and as copies in DuckDB: types, rows, views, and writes that are still pending beside a file."""
+"""SQLite files, as they are and as copies in DuckDB: types, rows, views, and writes that are still pending next to a file."""
 
 import datetime
 import resource
@@ -38,12 +38,12 @@ def _sqlite(path: Path, script: str) -> Path:
 
 
 def _crash(code: str) -> None:
-    """Run `code` in a process that ends without closing anything, so that its pending writes stay beside the file."""
+    """Run `code` in a process that ends without closing anything, so that its pending writes stay next to the file."""
     subprocess.run([sys.executable, "-c", f"import os, sqlite3, duckdb\n{code}\nos._exit(0)"], check=True)
 
 
 def test_pending_writes_are_read_and_left_alone(tmp_path: Path) -> None:
-    """Guards against SQLite's -wal and -shm files, which even a read-only connection writes beside a file in WAL mode."""
+    """Guards against SQLite's -wal and -shm files, which even a read-only connection writes next to a file in WAL mode."""
     _crash(
         f"c = sqlite3.connect('{tmp_path}/clean.sqlite'); c.execute('PRAGMA journal_mode = wal')\n"
         "c.execute('CREATE TABLE t (x)'); c.execute('INSERT INTO t VALUES (1)'); c.commit(); c.close()\n"
