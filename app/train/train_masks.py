@@ -4,7 +4,7 @@ sqlagent train head collect --data GROUPS --out RESPONSES          the target an
 sqlagent train masks --data RESPONSES/responses.jsonl --out MASKS --epochs 2
 sqlagent train masks --data RESPONSES/responses.jsonl --pairs GROUPS --pack-tokens 16384 --chains 2048 ...       on a GPU
 
-sqlagent train beginnings --data RESPONSES/responses.jsonl --into FOLDER    what answers begin with, counted again for trained masks
+sqlagent train beginnings --data RESPONSES/responses.jsonl --into FOLDER    first tokens of answers, counted for these masks
 
 With --into FOLDER the finished adapter is written next to that of the target, where `--adapter FOLDER` finds both, with what
 answers begin with where enough prompts of the responses end alike.
