@@ -97,7 +97,7 @@ class Archive:
         return list(read_events(line for (line,) in self._do(lines, conversation)))
 
     def every(self, source: str) -> Iterator[list[Event]]:
-        """The events of each conversation on `source`, whoever its owner: for the file's administrator, not for askers."""
+        """The events of each conversation on `source`, of any owner: for the file's administrator, not for askers."""
         for owner, conversation in self._do("SELECT owner, id FROM conversations WHERE source = ?", source):
             yield self.events(owner, conversation)
 

@@ -28,12 +28,11 @@ from decoding.engine.constraint import Begun, Constraint, ConstraintError
 from decoding.engine.method import LookupCorpus
 from decoding.engine.rounds import Round, measure
 from decoding.engine.sampler import Sampler
-from decoding.serving.chat_model import ChatModel
-from decoding.serving.text_decoder import TextDelta
+from decoding.serving.text_decoder import ChatModel, TextDelta
 from decoding.tokenizer import Tokenizer
 from tools.linking.link_schema import Link, join_path, shortlist
 from tools.linking.match_values import ValueMatch
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.schema import Schema
 
 MOST_LINKS = 16
@@ -180,7 +179,7 @@ def _recall(toolbox: AgentContext, tokenizer: Tokenizer, name: ModelStep, slots:
         return toolbox.recall.copy()  # the call may be repeated, when the conversation remembers its very text
     older, newer = predicted_texts(name, slots, toolbox.profile.lead(name), _end(toolbox, tokenizer, name))
     encode = partial(_encoded, tokenizer)
-    return toolbox.recall.beside(map(encode, older), map(encode, newer))
+    return toolbox.recall.with_texts(map(encode, older), map(encode, newer))
 
 
 def _end(toolbox: AgentContext, tokenizer: Tokenizer, name: ModelStep) -> str:
@@ -238,14 +237,14 @@ def ask_model(
     *,
     samples: int = 1,
     orders: int = 1,
-    beside: Sequence[Slots] = (),
+    batch: Sequence[Slots] = (),
     beginnings: Sequence[Sequence[int]] = (),
     aside: bool = False,
     attempt: int = 0,
     temperature: float | None = None,
     bound: bool = True,
 ) -> Reply:
-    """Ask the model for `samples` texts of one prompt or, with `beside`, for one text of each prompt (over the same schema),
+    """Ask the model for `samples` texts of one prompt or, with `batch`, for one text of each prompt (over the same schema),
     decoded together, or with `beginnings`, for which a local model and a grammar are needed, for one text that begins with each
     of these tokens. orders: of the schema, behind which a local model predicts; their mean decides.
 
@@ -258,7 +257,7 @@ def ask_model(
     def calls_bound(bound: bool) -> list[Call]:
         asked = partial(call_of, toolbox, name, attempt=attempt, temperature=temperature, bound=bound, orders=orders)
         begun = [begun_with(asked(slots), tokens) for tokens in beginnings]
-        return [replace(call, aside=aside) for call in begun or map(asked, (slots, *beside))]
+        return [replace(call, aside=aside) for call in begun or map(asked, (slots, *batch))]
 
     calls = calls_bound(bound)
     toolbox.calls[name] = calls[0]

@@ -18,17 +18,16 @@ from typing import Any, Literal, TypeVar
 from agent.calibration import read_calibration, read_verifier
 from agent.context import AgentContext, AgentOptions, EndpointForms
 from agent.prompts.compact import PROMPT_VERSION
-from agent.prompts.profile import Profile
 from agent.prompts.profiles import UnknownProfile, load_profile
+from agent.prompts.slots import Profile
 from decoding.checkpoints.adapter import About, AdapterMismatch
 from decoding.checkpoints.cache_folder import Progress, on_stderr
 from decoding.checkpoints.embedded import EMBEDDED_NAMES
-from decoding.engine.ensemble import PROMPT_ROWS
+from decoding.engine.method import PROMPT_ROWS
 from decoding.errors import ModelUnavailable, pip_install
 from decoding.methods.registry import load_method
-from decoding.serving.chat_model import ChatModel
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text_decoder import SamplingParams, TextDecoder
+from decoding.serving.text_decoder import ChatModel, SamplingParams, TextDecoder
 from decoding.timing import PlainCost
 from tools.databases.annotations import with_annotations
 from tools.databases.database import Database

@@ -1,11 +1,11 @@
 """Models of how sure an answer is: a calibration of its features, and a verifier of hidden states.
 
-Turns the features of an answer into how often answers like it are right: a logistic model, in a file beside the adapter.
+Turns the features of an answer into how often answers like it are right: a logistic model, in a file next to the adapter.
 
 `training.fit_confidence` fits it on databases that the adapter was not trained on; another adapter needs another one.
 
 Says by the model's own hidden states how likely a query is right, so that several can be compared: a linear model, in a
-file beside the adapter.
+file next to the adapter.
 
 States tell whether an answer is right (Kadavath et al. 2022, arXiv 2207.05221; Azaria and Mitchell 2023, arXiv 2304.13734),
 and a verifier trained on a model's own samples chooses among them better than their votes (Cobbe et al. 2021, arXiv

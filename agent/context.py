@@ -10,16 +10,14 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
 from agent.calibration import Calibration, Verifier
-from agent.observe.audit import Trail
-from agent.observe.failures import FAILURE, OPTIONAL_STEPS, in_one_line, kind_of, logger
-from agent.observe.node_table import NODES
-from agent.observe.step_record import PlainTime
+from agent.observe.audit import FAILURE, OPTIONAL_STEPS, Trail, in_one_line, kind_of, logger
+from agent.observe.step_record import NODES, PlainTime
 from agent.presentation.shown import Shown
 from agent.prompts.knowledge import Knowledge
 from agent.prompts.profiles import Profile
 from decoding.engine.method import LookupCorpus
-from decoding.serving.chat_model import ChatModel
 from decoding.serving.model_queue import Stopped
+from decoding.serving.text_decoder import ChatModel
 from tools.databases.database import Database
 from tools.result import Limits, Result
 

@@ -21,10 +21,9 @@ from agent.context import AgentContext
 from agent.follow_ups import without_reset
 from agent.graph import RECURSION_LIMIT, build_graph
 from agent.nodes.answer import in_words
+from agent.observe.audit import FAILURE, NodeFailed, in_one_line, kind_of, traced
 from agent.observe.events import Answered, Asked, Event, Noted, Wrote, exact_value, plain_rows
-from agent.observe.failures import FAILURE, NodeFailed, in_one_line, kind_of
-from agent.observe.node_table import notes_of, step_title
-from agent.observe.telemetry import traced
+from agent.observe.step_record import notes_of, step_title
 from agent.presentation.present import plainly
 from agent.presentation.sentence import REPEATED, kind_of_error
 from agent.state import Reading, State, Turn, opening

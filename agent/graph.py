@@ -1,4 +1,4 @@
-"""The wiring of the agent, and nothing else. `agent.observe.node_table` lists the nodes."""
+"""The wiring of the agent, and nothing else. `agent.observe.step_record` lists the nodes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,9 +12,8 @@ from langgraph.types import Command
 
 from agent.candidates import Tools, begin, recorded, since
 from agent.context import AgentContext
-from agent.observe.failures import NodeFailed
-from agent.observe.node_table import NODES, UnknownNode
-from agent.observe.step_record import tool_step
+from agent.observe.audit import NodeFailed
+from agent.observe.step_record import NODES, UnknownNode, tool_step
 from agent.state import State
 from decoding.serving.model_queue import Stopped
 

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.assistant import Assistant
+from agent.candidates import fingerprint, is_ordered
 from agent.conversation import Answer
-from agent.outcomes import fingerprint, is_ordered
-from tools.databases.files.encodings import as_utf8
+from tools.databases.files.file_kinds import as_utf8
 from tools.result import OpenError, QueryError, Result
 
 

@@ -12,8 +12,7 @@ from decoding.engine.constraint import ConstraintError
 from decoding.engine.method import LookupCorpus, UnknownMethod
 from decoding.engine.rounds import Metrics, Round, measure
 from decoding.errors import ModelError
-from decoding.serving.chat_model import ChatModel
-from decoding.serving.text_decoder import Completion, TextDelta
+from decoding.serving.text_decoder import ChatModel, Completion, TextDelta
 
 WARMING_TOKENS = 8
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from agent.candidates import same_rows
 from agent.conversation import Answer
-from agent.outcomes import same_rows
 from tools.databases.database import Database
 from tools.linking.match_values import match_values
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.linking.word_forms import keys, name_stems, stem
 from tools.repair.rules import applied, rules_of
 from tools.result import Result

@@ -14,7 +14,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from app.shared import exit_codes, streams
+from app.shared import exit_codes, output
 from app.shared.options import load_extensions
 from decoding.checkpoints.cache_folder import made_cache_root
 from decoding.errors import MissingPackage, told_what_is_missing
@@ -176,7 +176,7 @@ def _root(
 ) -> None:
     """Options that come before every command."""
     with exit_codes.plain_errors():
-        with suppress(OSError):  # whoever needs it says what is wrong with it
+        with suppress(OSError):  # the code that needs it says what is wrong with it
             made_cache_root()
         load_extensions(extension or ())
         if (
@@ -189,7 +189,7 @@ def _root(
 
 def main() -> None:
     """Entry point of the `sqlagent` script."""
-    streams.ready()
+    output.ready()
     code: int | str | None = 0
     try:
         with told_what_is_missing():
@@ -199,7 +199,7 @@ def main() -> None:
     except SystemExit as ended:
         code = ended.code
     finally:
-        if told := streams.finish():
+        if told := output.finish():
             code = exit_codes.fail(told, exit_codes.INCOMPLETE).exit_code
     _leave(code)
 

@@ -129,7 +129,7 @@ def _int8_kernels() -> str:
         return str(variant())
     if platform.machine().lower() in ("aarch64", "arm64"):
         return "none: those for ARM have not been run yet; SQLAGENT_ARM_KERNELS=on takes them. Until then fp32 or bf16 by torch"
-    return "none: numba does not run here, or the processor has no AVX2; int8 is computed as fp32 by torch"
+    return "none: numba does not run here, or the processor has no AVX2; models run in bf16 or fp32 on torch"
 
 
 def _decoding() -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _damaged_models() -> list[str]:
     """Packed models on the disk that are not as they were written; they are mapped without being read through."""
     from decoding.targets.int8.packed_model import damaged_models
 
-    return [f"{folder}: remove it, and it is made anew" for folder in damaged_models()]
+    return [f"{folder}: remove it, and it is made again" for folder in damaged_models()]
 
 
 def _packages() -> dict[str, Any]:

@@ -27,7 +27,7 @@ import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
@@ -116,23 +116,6 @@ def time_forward(
                     times = [_score_ms(target, sequence, drafts[:count]) for _ in range(_SETTLING + 1)]
                     measured[context, count].append(times[-1])
     return {size: median(times[1:]) for size, times in measured.items()}  # the first of each warms up
-
-
-def time_side_by_side(
-    targets: Mapping[str, AnyTarget], context: int, nodes: Sequence[int], repeats: int = 15
-) -> dict[tuple[str, int], float]:
-    """Least milliseconds of a `score` for each (target, nodes), as in `time_forward`: minima disregard other work.
-
-    The targets take turns, so that a slow moment of the machine hits all alike. All of them run on the caller's thread.
-    """
-    least: dict[tuple[str, int], float] = {}
-    with ExitStack() as opened:
-        ready = {name: opened.enter_context(_prepared(each, context, max(nodes))) for name, each in targets.items()}
-        for count in (count for count in nodes for _ in range(1 + repeats)):
-            for name, (sequence, drafts) in ready.items():
-                ms = _score_ms(targets[name], sequence, drafts[:count])
-                least[name, count] = min(ms, least.get((name, count), ms))
-    return least
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""In the repository the packages lie beside `sqlagent`, not inside it; here they get their installed names as well.
+"""In the repository the packages lie next to `sqlagent`, not inside it; here they get their installed names as well.
 
 `sqlagent.tools.result` and `tools.result` are then one module, so programs and extensions that import the former run with an
 editable installation, too. The wheel holds the packages inside `sqlagent` and needs none of this.
@@ -37,5 +37,5 @@ class _Beside(MetaPathFinder, Loader):
 
 
 def give_installed_names() -> None:
-    """Find `sqlagent.X` where X lies beside `sqlagent`."""
+    """Find `sqlagent.X` where X lies next to `sqlagent`."""
     sys.meta_path.insert(0, _Beside())  # before the finder of files, which would load a second copy

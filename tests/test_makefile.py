@@ -31,7 +31,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def make(clone: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """make with stdin open and silent, as in a background shell: whoever reads it waits for ever."""
+    """make with stdin open and silent, as in a background shell: a reader of it waits for ever."""
     env = {"PATH": os.environ["PATH"], **environment}
     reading, writing = os.pipe()
     try:

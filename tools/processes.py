@@ -1,6 +1,6 @@
 """Processes of this program's own: started, stopped at a deadline, with private temporary folders.
 
-The program's own temporary folders: private to the user, never beside a source, and cleared after a killed process.
+The program's own temporary folders: private to the user, never next to a source, and cleared after a killed process.
 
 Every folder holds a locked file for as long as its process lives. A process that was killed (an evaluation kills workers that
 hang) leaves its folders behind, unlocked; the next process removes them.
@@ -38,7 +38,7 @@ _locks: dict[Path, int] = {}
 
 
 def new_folder() -> Path:
-    """A fresh empty folder that only this user can read. Whoever takes it removes it."""
+    """A fresh empty folder that only this user can read. The caller removes it."""
     _remove_abandoned()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
@@ -60,7 +60,7 @@ def spill_folder() -> Path:
     """Where engines put what does not fit in memory, until the program ends.
 
     One per process: a DuckDB file that is open twice must be open with the same settings, and by default DuckDB would
-    spill beside the user's file.
+    spill next to the user's file.
     """
     folder = new_folder()
     atexit.register(remove_folder, folder)

@@ -51,7 +51,7 @@ class Table:
     `made_of`: the words of the SQL of a view, or of a virtual table; none for others, and where the server does not tell them.
     `parents`: the tables that show its rows as their own: those that it is a partition of, or inherits from.
     `path`: the schema that holds it and its name there; none in the default schema. Its `name` is then the path with a dot, or
-    the bare name where that is unique (`tools.databases.bare_names`).
+    the bare name where that is unique (`tools.databases.open_database`).
     """
 
     name: str

@@ -276,7 +276,7 @@ class _Run:
         return self._length.progress(self._step, self._elapsed_s) >= 1.0
 
     def begin(self, resume: bool) -> None:
-        """Load the folder's checkpoint, or start anew if there is none."""
+        """Load the folder's checkpoint, or start again if there is none."""
         if checkpoint.exists(self._out):
             if not resume:
                 raise TrainingError(f"{self._out} holds a run already: resume it (--resume), or choose another folder")
@@ -328,7 +328,7 @@ class _Run:
     def end(self) -> Outcome:
         """Write everything, validate if the run is finished, and return its outcome.
 
-        Writing comes first, because whoever stopped the run may kill it if it takes long (torchrun does so after 30 s).
+        Writing comes first, because the one that stopped the run may kill it if it takes long (torchrun does so after 30 s).
         """
         self._save()
         if self._world.leads:

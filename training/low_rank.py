@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from decoding.checkpoints.adapter import Adapter, Factors
-from decoding.checkpoints.low_bits import restored_rows, stored_rows
+from decoding.checkpoints.quantisation import restored_rows, stored_rows
 
 SWEEPS = 4
 

@@ -12,7 +12,19 @@ from dataclasses import replace
 
 from agent.grammar import visible_names
 from agent.grammar.facts import Facts
-from agent.grammar.notation import Action, Choice, Fixed, Names, Number, Rule, Step, String, Symbol
+from agent.grammar.notation import (
+    MAX_PARENTHESES,
+    Action,
+    Choice,
+    Fixed,
+    Names,
+    Number,
+    Rule,
+    Step,
+    String,
+    Symbol,
+    named,
+)
 from agent.grammar.scope import (
     MAX_DEPTH,
     MAX_JOINTS,
@@ -24,7 +36,6 @@ from agent.grammar.scope import (
     Relation,
     Scope,
 )
-from agent.grammar.terminals import MAX_PARENTHESES, named
 from agent.grammar.visible_names import ambiguous, fitting, join_ends, joins_further, shared_columns, tables
 from agent.grammar.words import WordSet
 from tools.schema import ColumnRef

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from agent.grammar.facts import facts_of
 from agent.grammar.machine import MAX_DIGITS, LexState, Position, accepts_any_text, beginning, expected, feed
-from agent.grammar.plan_rules import plan_catalog
+from agent.grammar.rules import plan_catalog
 from agent.grammar.scope import Catalog, catalog_of
 from agent.grammar.words import OTHER, WordSet
-from agent.prompts.profile import Ending, Form
+from agent.prompts.slots import Ending, Form
 from decoding.tokenizer import ByteLevel, Tokenizer, byte_alphabet
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.schema import Schema
 
 Mask = NDArray[np.bool_]
@@ -377,7 +377,7 @@ def plan_constraint(
     size: int | None = None,
     context: QuestionContext | None = None,
 ) -> GrammarConstraint:
-    """The constraint that allows only plans (`agent.prompts.plan_format`) over `schema`; see `sql_constraint`."""
+    """The constraint that allows only plans (`agent.prompts.slots`) over `schema`; see `sql_constraint`."""
     facts = facts_of(schema, context).of_plans() if context is not None else None
     return GrammarConstraint(
         plan_catalog(schema, facts), tokenizer, stop_ids, form, size or tokenizer.vocab_size, schema

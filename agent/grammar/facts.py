@@ -15,7 +15,7 @@ from string import ascii_lowercase, digits
 
 from agent.grammar.dates import moments_like
 from agent.grammar.words import WordSet, lowered
-from tools.linking.question_context import NUMBER, QuestionContext
+from tools.linking.mentions import NUMBER, QuestionContext
 from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem
 from tools.repair.rules import QuestionConstraints, applied, rules_of, values_required
 from tools.schema import Column, ColumnRef, Schema

@@ -18,6 +18,7 @@ from string import ascii_lowercase, digits
 
 from agent.grammar.actions import ACTIONS, CONDITIONS
 from agent.grammar.notation import (
+    TERMINALS,
     Action,
     Choice,
     End,
@@ -32,10 +33,8 @@ from agent.grammar.notation import (
     Symbol,
     compile_grammar,
 )
-from agent.grammar.plan_rules import PLAN, PLAN_ACTIONS, PLAN_TERMINALS
+from agent.grammar.rules import COMMON, DUCKDB, PLAN, PLAN_ACTIONS, PLAN_TERMINALS, SQLITE
 from agent.grammar.scope import Catalog, Scope
-from agent.grammar.sql_rules import COMMON, DUCKDB, SQLITE
-from agent.grammar.terminals import TERMINALS
 from agent.grammar.words import WordSet, keyword_set
 
 Stack = tuple[Sequence, "Stack"] | None  # sequences are never empty

@@ -219,7 +219,7 @@ class Catalog:
     dialect: str
     functions: dict[str, Function] = field(repr=False)
     facts: Facts | None = field(default=None, repr=False)
-    products: bool = False  # whether a source may stand beside others though a known join leads to it
+    products: bool = False  # whether a source may stand next to others though a known join leads to it
 
     def has(self, relation: Relation) -> bool:
         """Whether the relation is a table of the schema."""

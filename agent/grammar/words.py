@@ -107,7 +107,7 @@ def is_plain(name: str, dialect: str) -> bool:
 
 
 def _spellings(name: str, dialect: str) -> Iterable[str]:
-    """As the prompt shows it, in one line; `tools.sql.quoted_names` finds the name again."""
+    """As the prompt shows it, in one line; `tools.sql.from_sqlite` finds the name again."""
     if is_plain(name, dialect):
         yield name
     shown = one_line(name, NAME_CHARACTERS)

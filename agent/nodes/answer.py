@@ -15,7 +15,9 @@ from agent.candidates import (
     preview_of,
     recorded,
     repeats_a_turn,
+    same_sql,
     since,
+    translated,
     turn_of,
     values_of,
 )
@@ -23,7 +25,6 @@ from agent.context import AgentContext
 from agent.nodes.link import without_unmeant
 from agent.observe.audit import run_sql
 from agent.observe.step_record import tool_step
-from agent.outcomes import same_sql, translated
 from agent.presentation.present import plainly, present
 from agent.presentation.sentence import sentence
 from agent.presentation.shown import Shown

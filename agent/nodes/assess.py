@@ -8,7 +8,7 @@ Judges an answer: how sure it is, and what is doubtful about it.
 
 A plan with an unlikely token is written again, behind several orders of the schema.
 
-Such plans are wrong four times out of five, and the mean of what the model says behind other orders mends one in twelve of
+Such plans are wrong four times out of five, and the mean of what the model says after other orders corrects one in twelve of
 them (log/schema-orders.md). The first plan is what drafts copy from then, so the second costs few forwards.
 
 Other plans for a question whose answer is doubtful.
@@ -33,21 +33,24 @@ from sqlglot import exp
 from agent.ask_model import Reply, ask_model, call_of, messages_of
 from agent.calibration import Calibration, Vector, Verifier, summary
 from agent.candidates import (
+    Candidate,
     Tools,
     asked,
     begin,
     candidates_of,
     coverage,
+    drawn_plans,
+    fingerprint,
     history,
     preview_of,
     recorded,
     since,
     slots,
+    translated,
     written,
 )
 from agent.context import OTHER_PLANS, AgentContext
 from agent.observe.step_record import Step, tool_step
-from agent.outcomes import Candidate, drawn_plans, fingerprint, translated
 from agent.prompts.slots import Slots
 from agent.state import Attempt, DrawnPlan, State
 from decoding.serving.text_decoder import other_beginnings, text_states
@@ -57,8 +60,8 @@ from tools.linking.word_forms import keys
 from tools.repair.doubt import Sign, signs_of_doubt
 from tools.result import Result
 from tools.schema import Schema
-from tools.sql.rendering import in_words
 from tools.sql.scope import column_ref, parse_or_nothing, table_name
+from tools.sql.spelling import in_words
 
 Features = dict[str, float]
 CERTAIN = 0.003  # keeps the logarithm finite; a token with more than 99.7 % is certain
@@ -393,7 +396,7 @@ def _new_readings(state: State, judgement: Judgement, toolbox: AgentContext) -> 
     new = [plan for plan in drawn if plan["text"] != state["plan"]]
     if new:
         first, *more = (slots(state | {"plan": plan["text"]}, toolbox) for plan in new)
-        sqls = ask_model(toolbox, "generate", first, beside=more, aside=True, attempt=1)
+        sqls = ask_model(toolbox, "generate", first, batch=more, aside=True, attempt=1)
         steps.append(sqls.step)
         as_if = cast("State", state | written(state, toolbox, sqls))
         for candidate, text in zip(candidates_of(state, toolbox, sqls, new), sqls.texts, strict=True):

@@ -8,16 +8,27 @@ from typing import Any, Literal
 from langgraph.types import Command
 
 from agent.ask_model import ask_model
-from agent.candidates import Tools, begin, candidates_of, continued, continued_number, recorded, since, slots, values_of
+from agent.candidates import (
+    Tools,
+    begin,
+    candidates_of,
+    continued,
+    continued_number,
+    drawn_plans,
+    elect,
+    recorded,
+    same_sql,
+    since,
+    slots,
+    values_of,
+)
 from agent.context import AgentContext
 from agent.follow_ups import Relation, relation_of, resolve, without_reset
+from agent.nodes.link import small_talk, write_request
 from agent.observe.step_record import tool_step
-from agent.outcomes import drawn_plans, elect, same_sql
-from agent.small_talk import small_talk, write_request
 from agent.state import Attempt, State
-from tools.adapt.adapt_filter import FILTER_CHANGES
+from tools.adapt.adapt_filter import FILTER_CHANGES, adapt_query
 from tools.adapt.adapt_order import ORDER_CHANGES, SHAPE_CHANGES, compare_queries
-from tools.adapt.adapt_query import adapt_query
 from tools.linking.link_schema import mentions
 from tools.result import QueryError, Result
 from tools.schema import Schema
@@ -111,7 +122,7 @@ def vary(state: State, runtime: Tools) -> Command[Literal["execute", "answer"]]:
         reply = ask_model(toolbox, "plan", slots(state, toolbox), samples=VARYING_SAMPLES, **drawing)
         plans = drawn_plans(map(toolbox.profile.read_plan, reply.texts), reply.log_likelihoods, state["reading"])
         first, *others = (slots(state | {"plan": each["text"]}, toolbox) for each in plans)
-        written = ask_model(toolbox, "generate", first, beside=others, **drawing)
+        written = ask_model(toolbox, "generate", first, batch=others, **drawing)
         steps += [reply.step, written.step]
         new = [
             each for each in candidates_of(state, toolbox, written, plans) if not _is_refused(each.sql, state, toolbox)

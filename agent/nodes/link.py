@@ -1,5 +1,12 @@
-"""The nodes that look up what a question is about. They need no model."""
+"""The nodes that look up what a question is about, and the answer to people who ask nothing. They need no model.
 
+Recognises a request to change data: it is told that only reading is done, and gets no answer to something else.
+
+Answers what is said to a person rather than asked of a database: greetings, thanks, what one may ask, and questions about
+something that the data are not about.
+"""
+
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
@@ -12,19 +19,161 @@ from agent.context import AgentContext
 from agent.observe.events import Unclear
 from agent.observe.step_record import tool_step
 from agent.presentation.sentence import asked_back, meanings_in_words
-from agent.small_talk import nothing_about
 from agent.state import State
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values
-from tools.linking.question_context import QuestionContext
-from tools.linking.questions import as_told, find_unclear
+from tools.linking.mentions import QuestionContext
+from tools.linking.questions import as_told, find_unclear, first_questions
+from tools.linking.word_forms import STOP_WORDS, keys, name_stems, split, stem, word_set
 from tools.repair.rules import applied, rules_of
+from tools.schema import Schema
 from tools.sql.scope import parse_or_nothing
+
+_COURTESY = r"(?:please|can you|could you|would you|now|just|then|and|,|\s)*"
+_DONE = {
+    "delete": "deleted", "erase": "deleted", "wipe": "deleted", "destroy": "deleted", "truncate": "deleted", "drop": "deleted",
+    "insert": "inserted", "update": "updated", "rename": "renamed", "alter": "altered", "overwrite": "overwritten",
+}  # fmt: skip
+_REQUEST = re.compile(
+    rf"{_COURTESY}(?P<verb>delete|erase|wipe|destroy|truncate|insert|overwrite|rename|alter|update(?! (?:me|us)\b)|"
+    r"drop(?= (?:all|every|the tables?|the database|table|database|index|view)\b))\b",
+    re.IGNORECASE,
+)
+
+
+def write_request(question: str) -> str | None:
+    """What is told to someone who asks to change data; None for a question.
+
+    >>> write_request("Please delete all albums")
+    'Nothing was deleted, and nothing will be: data are only read here.'
+    >>> write_request("Which albums were deleted?"), write_request("Update me on sales"), write_request("drop the city")
+    (None, None, None)
+    """
+    found = _REQUEST.match(question.strip())
+    if found is None:
+        return None
+    return f"Nothing was {_DONE[found['verb'].lower()]}, and nothing will be: data are only read here."
+
+
+MOST_TABLES = 8
+MOST_EXAMPLES = 3
+MOST_WORDS = 3
+FEWEST_WORDS = 3  # of a question that is told what the data are not about: a shorter one says too little
+WELCOME = "You are welcome."
+GOODBYE = "Goodbye."
+
+_OK = r"(?:(?:ok|okay|great|perfect|cool|nice|good|fine|super|wow)\s+)*"
+_TO_WHOM = r"(?:\s+(?:there|all|everyone|everybody|again|sqlagent))*"
+_GREETING = rf"(?:hi|hello|hey|hiya|howdy|greetings|good (?:morning|afternoon|evening|day)){_TO_WHOM}"
+_FOR_WHAT = r"(?:\s+(?:a lot|so much|very much|again|for (?:your|the|that|all) ?\w*))*"
+_THANKS = rf"{_OK}(?:(?:many )?thanks|thank you|thx|cheers){_FOR_WHAT}"
+_GOODBYE = rf"{_OK}(?:bye|bye bye|goodbye|good bye|see you|see you later|good night)"
+_DATA = r"(?:this|the|that) (?:database|db|data|dataset|file)"
+_OVERVIEW = (
+    r"help|help me|(?:please )?help me please|what can (?:i|you|one) (?:ask|do)(?: (?:you|here|for me|with (?:this|it|you)))?|"
+    r"what (?:questions )?can i ask(?: (?:you|here|about(?: (?:it|this))?))?|what do you know|who are you|what are you|"
+    rf"how does (?:this|it) work|what is this|what(?: is|'s|s) (?:in )?{_DATA}(?: about)?|"
+    r"what(?: kind of)? data (?:do you have|is there|is here|are there|have you got)|"
+    rf"tell me about {_DATA}|describe {_DATA}"
+)
+_TABLES = (
+    rf"(?:what|which) tables (?:are there|do you have|does it have|exist|can i ask about|are in {_DATA})|"
+    r"(?:please )?(?:show|list)(?: me)?(?: all)?(?: the)? tables"
+)
+
+
+_COLUMNS = re.compile(
+    r"(?:what|which) (?:columns|fields) (?:are there|are in (?P<in>.+)|do you have|does (?P<does>.+) have|has (?P<has>.+))|"
+    r"(?:please )?(?:show|list)(?: me)?(?: all)?(?: the)? (?:columns|fields)(?: (?:of|in) (?P<of>.+))?"
+)
+_NAMED = re.compile(r"\d|[\"“‘]|(?<!\w)'|(?<!^)(?<![.?!] )\b(?!I\b)[A-ZÀ-Þ]")
+_ANYBODY = word_set(
+    "anyone anybody anything everyone everybody everything someone somebody something nobody nothing thing"
+)
+_ROWS = word_set("row rows record records entry entries data column columns table tables")
+_POINTING = word_set("it its they them their these those")
+
+
+def small_talk(text: str, schema: Schema, name: str = "") -> str | None:
+    """The reply to what is no question about the data; None for a question. `name`: the database's.
+
+    >>> from tools.schema import Column, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"),)), Table("artists", (Column("name", "TEXT"),))), "sqlite")
+    >>> small_talk("Thanks a lot!", shop)
+    'You are welcome.'
+    >>> small_talk("Hello", shop)
+    'Hello. There are 2 tables: albums, artists. Ask, for example: How many albums are there? How many artists are there?'
+    >>> small_talk("Hello, how many albums are there?", shop)
+    >>> small_talk("What columns are there?", shop), small_talk("Which columns does albums have?", shop)
+    ('albums has title; artists has name.', 'albums has title.')
+    """
+    said = re.sub(r"[\s.,;:!?\"()-]+", " ", text.casefold().replace("’", "'")).strip()
+    if re.fullmatch(_THANKS, said):
+        return WELCOME
+    if re.fullmatch(_GOODBYE, said):
+        return GOODBYE
+    if re.fullmatch(_GREETING, said):
+        return f"Hello. {overview(schema, name)}"
+    if (columns := _COLUMNS.fullmatch(said)) and (told := _columns(schema, next(filter(None, columns.groups()), ""))):
+        return told
+    asks = re.fullmatch(_OVERVIEW, said) or (re.fullmatch(_TABLES, said) and not _speaks_of_tables(schema))
+    return overview(schema, name) if asks else None
+
+
+def nothing_about(
+    question: str, schema: Schema, links: Sequence[Link], values: Sequence[ValueMatch], name: str = ""
+) -> str | None:
+    """What to say where no word of the question leads to a name, a comment or a value of the data; None where one does, where
+    the question has no word that could, where it points to something ("they"), and where it names something, in capitals,
+    quotes or digits: that may be a value which is not there. `name`: the database's, which may say what its tables leave out.
+
+    >>> from tools.schema import Column, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"),)),), "sqlite")
+    >>> nothing_about("What is the weather?", shop, (), ())
+    'Nothing here is about “weather”. There is one table: albums. Ask, for example: How many albums are there?'
+    >>> nothing_about("How many are there?", shop, (), ())
+    >>> nothing_about("How many rows are there?", shop, (), ())
+    """
+    said = split(question)
+    if _NAMED.search(question) or len(said) < FEWEST_WORDS or any(word.key in _POINTING for word in said):
+        return None
+    words = [word for word in said if word.key not in STOP_WORDS | _ANYBODY | _ROWS]
+    known = {stem(word) for word in keys(name)} | name_stems(name)
+    if not words or values or any(link.score > 0 for link in links) or any(stem(word.key) in known for word in words):
+        return None
+    return f"Nothing here is about {' or '.join(f'“{word.text}”' for word in words[:MOST_WORDS])}. {overview(schema, name)}"
+
+
+def _columns(schema: Schema, table: str) -> str:
+    """The columns of the table that is named, or of each; nothing where there is no such table."""
+    wanted = re.sub(r"^(?:the )?(?:table )?| table$", "", table).replace(" ", "_")
+    tables = [each for each in schema.tables if not wanted or each.name.casefold().replace(" ", "_") == wanted]
+    listed = [f"{each.name} has {', '.join(column.name for column in each.columns)}" for each in tables[:MOST_TABLES]]
+    left = len(tables) - len(listed)
+    return "; ".join(listed) + (f"; and {left} tables more" if left > 0 else "") + "." if listed else ""
+
+
+def overview(schema: Schema, name: str = "") -> str:
+    """What a database holds, and questions to begin with."""
+    names = [table.name for table in schema.tables]
+    if not names:
+        return "There are no tables here to ask about."
+    left = len(names) - MOST_TABLES
+    listed = ", ".join(names[:MOST_TABLES]) + (f" and {left} more" if left > 0 else "")
+    count = "one table" if len(names) == 1 else f"{len(names)} tables"
+    examples = " ".join(first_questions(schema, name, MOST_EXAMPLES))
+    return f"There {'is' if len(names) == 1 else 'are'} {count}: {listed}. Ask, for example: {examples}"
+
+
+def _speaks_of_tables(schema: Schema) -> bool:
+    """Whether tables may be things of the data, as in a restaurant."""
+    names = (name for table in schema.tables for name in (table.name, *(column.name for column in table.columns)))
+    return any("table" in name.casefold() for name in names)
 
 
 def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check", "__end__"]]:
     """Find the tables, columns and cell values that the question is about, or the stored example that asks the same. Needs no
-    model. SQL that the asker has chosen is taken as it is. Whoever asks for nothing that is here is told so.
+    model. SQL that the asker has chosen is taken as it is. A question about nothing that is here is told so.
     """
     start, toolbox = begin(runtime, "link"), runtime.context
     if chosen := state["chosen"]:

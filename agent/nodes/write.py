@@ -15,8 +15,10 @@ from agent.candidates import (
     choose_reading,
     may_try_again,
     recorded,
+    same_sql,
     since,
     slots,
+    translated,
     values_of,
     written,
 )
@@ -24,7 +26,6 @@ from agent.context import AgentContext
 from agent.nodes.assess import is_doubtful, rewritten
 from agent.observe.events import Wrote
 from agent.observe.step_record import tool_step
-from agent.outcomes import same_sql, translated
 from agent.presentation.sentence import REPEATED
 from agent.state import Attempt, DrawnPlan, State
 from tools.result import QueryError
@@ -39,7 +40,7 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     """
     toolbox, readings = runtime.context, state["readings"]
     first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
-    reply = ask_model(toolbox, "plan", first, beside=others)
+    reply = ask_model(toolbox, "plan", first, batch=others)
     update = recorded(state, runtime, reply.step) | _first(state, toolbox, reply)
     if not others and is_doubtful(toolbox, first, reply):
         again = toolbox.optional("rewrite", partial(rewritten, toolbox, first), None)
@@ -64,7 +65,7 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     """Let the model write SQL: once for each plan. Of the SQL of several readings that is taken which covers the question."""
     toolbox, plans = runtime.context, state["plans"]
     first, *others = (slots(state | {"plan": each["text"], "reading": each["reading"]}, toolbox) for each in plans)
-    reply = ask_model(toolbox, "generate", first, beside=others)
+    reply = ask_model(toolbox, "generate", first, batch=others)
     if others:
         return _read(state, runtime, reply)
     sql = toolbox.profile.read_sql(reply.texts[0])

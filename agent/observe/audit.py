@@ -1,24 +1,264 @@
-"""The audit log: who asked what, which SQL ran, and its outcome. It is one SQLite file, written as things happen, so that
-nothing is lost if the program is killed.
+"""What is kept of questions beyond their answers: the audit log, failures, and traces for OpenTelemetry.
+
+People are never shown a traceback. It is written to the audit log as an entry of its own (`Trail.failed`), and to Python's
+logger `sqlagent`, which prints nothing unless the host program wants it.
+
+OpenTelemetry's own environment variables switch them on; without them, none of its packages is imported. Spans are made
+from what the agent reports anyway: its events, and outcomes in `agent.observe.audit`. Questions and SQL are included only
+if OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT allows it; rows never are.
+Names: https://opentelemetry.io/docs/specs/semconv/gen-ai/ and .../database/; what these lack is called `sqlagent.*`.
 
 A question is an entry without SQL. Every statement is a further entry, written as "running" before it runs and completed
 afterwards; an entry that stays "running" belongs to a program that was killed. Only this user can read the log, and the
 rows of results are never written to it.
 """
 
+import json
+import logging
+import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
-from time import time
+from time import time, time_ns
+from traceback import format_exception
+from typing import TYPE_CHECKING, Any, get_args
 
-from agent.observe.failures import FAILURE, with_traceback
-from agent.observe.telemetry import statement
+from agent.observe.events import Answered, Event, Finished
 from decoding.checkpoints.cache_folder import private_file
+from decoding.engine.method import UnknownMethod
+from decoding.engine.target import PromptTooLong
+from decoding.errors import ModelError, is_want_of_memory, pip_install
+from decoding.serving.model_queue import QueueFull
 from tools.databases.database import Database
-from tools.result import Limits, QueryError, Result
+from tools.result import Limits, OpenError, QueryError, Result, without_passwords
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+
+
+FAILURE = "failure"
+"""The kind of an error that nobody expected; that of a model is "model", of a database "connection", of options "usage"."""
+LONGEST = 300  # characters of an exception's message that people are shown
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (ModelError, "model"),
+    (QueueFull, "model"),
+    (OpenError, "connection"),
+    (PromptTooLong, "usage"),
+    (UnknownMethod, "usage"),
+)
+
+OPTIONAL_STEPS = {
+    "rewrite": "writing the doubtful plan again",
+    "choose": "choosing a reading",
+    "translate": "translating the SQL between dialects",
+    "repair": "repairing the SQL",
+    "confidence": "saying how sure the answer is",
+    "readings": "looking for other readings",
+    "present": "presenting the rows",
+    "sentence": "putting the answer into words",
+    "remember": "remembering the question for follow-ups",
+}
+"""Steps without which there is an answer all the same (`AgentContext.optional`), in words for people."""
+
+logger = logging.getLogger("sqlagent")
+logger.addHandler(logging.NullHandler())  # otherwise Python prints errors on stderr
+
+
+class NodeFailed(Exception):
+    """A node of the graph raised the exception that is this one's cause; `node` is its name."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"the node {node} failed")
+        self.node = node
+
+
+def kind_of(error: BaseException) -> str:
+    """The kind of an answer's error that an exception makes."""
+    if any(each.__module__.partition(".")[0] == "openai" for each in type(error).__mro__):
+        return "model"
+    return next((kind for known, kind in _KINDS if isinstance(error, known)), FAILURE)
+
+
+def in_one_line(error: BaseException) -> str:
+    """The exception's message as one line without passwords; with its type, where its message is not made for people."""
+    said = without_passwords(" ".join(str(error).split()))
+    said = said if len(said) <= LONGEST else f"{said[:LONGEST]} …"
+    if is_want_of_memory(error):
+        return f"there is not enough memory ({said or 'no more is given'})"
+    if kind_of(error) != FAILURE:
+        return said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def with_traceback(error: BaseException) -> str:
+    """One line and the traceback, for the log."""
+    return f"{in_one_line(error)}\n{without_passwords(''.join(format_exception(error)))}"
+
+
+NAME = "sqlagent"
+_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_SYSTEMS = {"postgres": "postgresql", "tsql": "microsoft.sql_server", "oracle": "oracle.db"}
+_OF_A_STEP = {  # attribute -> field of `agent.observe.step_record.Step`
+    "gen_ai.usage.input_tokens": "prompt_tokens",
+    "gen_ai.usage.cache_read.input_tokens": "cached_tokens",
+    "gen_ai.usage.output_tokens": "new_tokens",
+    "sqlagent.decoder": "decoder",
+    "sqlagent.target_forwards": "target_forwards",
+    "sqlagent.plain_forwards": "plain_forwards",
+    "sqlagent.tokens_per_forward": "tokens_per_forward",
+    "sqlagent.forced_tokens": "forced_tokens",
+}
+
+
+def traced(question: str, database: Database, conversation: str, events: Iterator[Event]) -> Iterator[Event]:
+    """The same events of a question, with a span around all of them and a child span for each step."""
+    tracer = _tracer()
+    return events if tracer is None else _traced(tracer, question, database, conversation, events)
+
+
+@contextmanager
+def statement(database: Database, sql: str) -> Iterator[Callable[[Result | QueryError], None]]:
+    """A span around a statement that runs. Gives a function that the caller must call with the outcome."""
+    tracer = _tracer()
+    if tracer is None:
+        yield lambda outcome: None
+        return
+    from opentelemetry.trace import SpanKind
+
+    system = _SYSTEMS.get(database.dialect, database.dialect)
+    attributes = {"db.system.name": system, "db.namespace": database.name} | _content({"db.query.text": sql})
+    with tracer.start_as_current_span(f"query {database.name}", kind=SpanKind.CLIENT, attributes=attributes) as span:
+        yield lambda outcome: _ran(span, outcome)
+
+
+@lru_cache(maxsize=1)
+def _tracer() -> "Tracer | None":
+    """The tracer; None if the environment does not ask for traces, or OpenTelemetry is not installed."""
+    if not _wanted():
+        return None
+    try:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        print(f"sqlagent: no traces are sent: {pip_install('telemetry')}", file=sys.stderr)
+        return None
+    try:
+        provider = trace.get_tracer_provider()  # the host program's, if it has set one up
+        if not isinstance(provider, TracerProvider):
+            named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", NAME)}
+            provider = TracerProvider(resource=Resource.create(named))
+            provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        return provider.get_tracer(NAME)
+    except Exception as error:  # such as a variable of OpenTelemetry's that is no number
+        print(f"sqlagent: no traces are sent: {error}", file=sys.stderr)
+        return None
+
+
+def _wanted() -> bool:
+    given = {name: os.environ.get(name, "").strip().lower() for name in ("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER")}
+    if given["OTEL_SDK_DISABLED"] == "true":
+        return False
+    exporter = given["OTEL_TRACES_EXPORTER"] or "otlp"
+    return exporter == "otlp" and any(map(os.environ.get, (*_ENDPOINTS, "OTEL_TRACES_EXPORTER")))
+
+
+def _content(attributes: dict[str, str]) -> dict[str, str]:
+    """The attributes, which hold what people wrote, if the environment allows it. Replaces lone surrogates, which the
+    protocol cannot carry.
+    """
+    allowed = os.environ.get(_CAPTURE, "").strip().lower() in ("true", "span_only", "span_and_event")
+    return {key: value.encode(errors="replace").decode() for key, value in attributes.items() if allowed}
+
+
+def _traced(
+    tracer: "Tracer", question: str, database: Database, conversation: str, events: Iterator[Event]
+) -> Iterator[Event]:
+    from opentelemetry.trace import StatusCode, set_span_in_context
+
+    said = json.dumps([{"role": "user", "parts": [{"type": "text", "content": question}]}], ensure_ascii=False)
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": NAME,
+        "gen_ai.agent.name": NAME,
+        "gen_ai.conversation.id": conversation,
+        "db.namespace": database.name,
+    }
+    span = tracer.start_span(f"invoke_agent {NAME}", attributes=attributes | _content({"gen_ai.input.messages": said}))
+    inside = set_span_in_context(span)
+    try:
+        for event in _within(inside, events):
+            if isinstance(event, Finished):
+                _step(tracer, inside, event.record)
+            elif isinstance(event, Answered):
+                _answered(span, event)
+            yield event
+    except Exception as error:
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(StatusCode.ERROR)
+        raise
+    finally:
+        span.end()
+
+
+def _within(context: "Context", events: Iterator[Event]) -> Iterator[Event]:
+    """The same events, with `context` attached while each is computed and the caller's context in between."""
+    from opentelemetry.context import attach, detach
+
+    while True:
+        token = attach(context)
+        try:
+            event = next(events)
+        except StopIteration:
+            return
+        finally:
+            detach(token)
+        yield event
+
+
+def _step(tracer: "Tracer", inside: "Context", step: dict[str, Any]) -> None:
+    """Write the span of a finished step: a chat if it has a model, otherwise a tool call."""
+    from agent.prompts.profiles import ModelStep
+
+    ended_ns = time_ns()
+    has_model = step["name"] in get_args(ModelStep)
+    operation = "chat" if has_model else "execute_tool"
+    attributes = {"gen_ai.operation.name": operation, "sqlagent.step": step["name"]}
+    if has_model:
+        known = {key: step[field] for key, field in _OF_A_STEP.items() if step[field] is not None}
+        attributes |= {"gen_ai.provider.name": NAME} | known
+    else:
+        attributes["gen_ai.tool.name"] = step["name"]
+    began_ns = ended_ns - int(step["wall_ms"] * 1e6)
+    tracer.start_span(f"{operation} {step['name']}", inside, attributes=attributes, start_time=began_ns).end(ended_ns)
+
+
+def _answered(span: "Span", answered: Answered) -> None:
+    answer = answered.answer
+    span.set_attribute("db.response.returned_rows", answered.row_count)
+    span.set_attributes(_content({"db.query.text": answer["sql"] or ""}))
+    if answer["error"]:
+        span.set_attribute("error.type", answer["error"]["kind"])
+
+
+def _ran(span: "Span", outcome: Result | QueryError) -> None:
+    from opentelemetry.trace import StatusCode
+
+    if isinstance(outcome, QueryError):
+        span.set_attribute("error.type", outcome.kind)
+        span.set_status(StatusCode.ERROR)
+    else:
+        span.set_attribute("db.response.returned_rows", len(outcome.rows))
+
 
 ASKED, RUNNING, OK = "asked", "running", "ok"
 LONGEST_TEXT = 64 << 10

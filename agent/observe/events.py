@@ -28,7 +28,7 @@ from typing import Annotated, Any
 from pydantic import Field, FiniteFloat, TypeAdapter
 from pydantic_core import from_json as parsed
 
-from agent.observe.node_table import Note
+from agent.observe.step_record import Note
 from decoding.engine.draft import ROOT
 from decoding.engine.rounds import Round
 

@@ -5,7 +5,7 @@ Adds to a query the columns that say what its rows are, and the names that belon
 Finds which columns name the rows of a table, and looks the names of ids up.
 
 Adds to a query the columns without which its rows do not say what they are: those it is grouped by and the one it is sorted
-by. The query with them is run beside the model's own, and counts only where the common columns are the same.
+by. The query with them is run as well as the model's own, and counts only where the common columns are the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Makes of a query's result what people are shown. The rows stay the query's; columns may be added beside its own."""
+"""Makes of a query's result what people are shown. The rows stay the query's; columns may be added to its own."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -160,7 +160,7 @@ def _sorted_place(select: exp.Select) -> int | None:
 
 
 def _with_names(shown: Shown, select: exp.Select, schema: Schema, run: Run, labels: Labels) -> Shown:
-    """Names beside ids, from right to left, so that places stay."""
+    """Names next to ids, from right to left, so that places stay."""
     in_sight = {(table, column) for item in select.expressions for table, column in _columns_of(item, schema)}
     for place in reversed(range(len(select.expressions))):
         inner = one_value(select.expressions[place])
@@ -181,7 +181,7 @@ def _with_names(shown: Shown, select: exp.Select, schema: Schema, run: Run, labe
 
 
 def _is_own_key(inner: exp.Expr, named: Named, in_sight: set[tuple[str, str]], own: Sequence[str]) -> bool:
-    """Whether a key stands beside the name of the same row."""
+    """Whether a key stands next to the name of the same row."""
     return inner.name.casefold() == named.column.casefold() and any(
         (named.table.name, each) in in_sight for each in own
     )

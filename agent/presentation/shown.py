@@ -29,7 +29,7 @@ class ShownColumn:
     """A column as people see it.
 
     counts: what it counts in the plural, `albums`; empty if it counts nothing. is_key: its cells are keys, whose names may
-    stand beside them. is_label: its cells name things, in the plural `of`. measure: it is computed from several rows.
+    stand next to them. is_label: its cells name things, in the plural `of`. measure: it is computed from several rows.
     """
 
     heading: str
@@ -182,7 +182,7 @@ LEAST_BARS = 3
 
 
 def bar_lengths(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[float]:
-    """A length from 0 to 1 for each row, where that says more than its number: one amount beside what it is of, none below 0,
+    """A length from 0 to 1 for each row, where that says more than its number: one amount next to what it is of, none below 0,
     and not all of them the same.
 
     >>> bar_lengths([["Ann", 4], ["Bo", 1], ["Cy", None]], ["text", "amount"])

@@ -21,12 +21,9 @@ from collections.abc import Sequence
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from agent.prompts.plan_format import quoted_name
-from agent.prompts.profile import Form, ModelStep
-from agent.prompts.slots import Slots, one_line
+from agent.prompts.slots import Form, ModelStep, Slots, one_line, quoted_name
 from tools.linking.link_schema import Link
-from tools.linking.match_values import ValueMatch
-from tools.linking.value_index import key_of
+from tools.linking.match_values import ValueMatch, key_of
 from tools.linking.word_forms import STOP_WORDS, keys, name_words, stem
 from tools.schema import Column, ForeignKey, Schema, Table
 from tools.sql.scope import is_number, type_kind

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from agent.prompts.plan_format import Plan, PlanError, PlannedTable, parse_plan, quoted_name
 from agent.prompts.profiles import ModelStep
-from agent.prompts.slots import Slots
+from agent.prompts.slots import Plan, PlanError, PlannedTable, Slots, parse_plan, quoted_name
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
 from tools.schema import ColumnRef, Schema

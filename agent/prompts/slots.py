@@ -1,13 +1,21 @@
-"""The slots that a prompt is made from, and one schema in several orders.
+"""What a prompt is made from: slots, the interface of a profile, and the plan's format.
 
 The slots that a prompt is made from, the same for both profiles and for training data. Any slot may be empty.
 
 One schema in several orders. A model's mistakes depend on the order in which tables and columns are shown to it.
+
+`singer: country, age; concert: year | SELECT COUNT(*) FROM _ WHERE _ = _ GROUP BY _`
+
+A table without columns is only named (`singer; concert: year`). Names are written as in the prompt's schema: in double
+quotes where necessary. This module only converts text; it does not decide what a plan should say.
 """
 
 import random
 import re
 from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from langchain_core.messages import BaseMessage
 
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
@@ -98,3 +106,144 @@ def _shuffled(table: Table, draw: random.Random) -> Table:
     order = iter(draw.sample(moving, len(moving)))
     kept = {id(column) for column in table.columns} - {id(column) for column in moving}
     return replace(table, columns=tuple(each if id(each) in kept else next(order) for each in table.columns))
+
+
+ModelStep = Literal["plan", "generate", "refine"]
+Ending = Literal["line", "fence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an answer may be written. ending: what ends it besides a stop token; before a fence it may have several lines. long:
+    words, signs and literals after which it comes to its end as soon as it can; None: it may go on.
+    """
+
+    ending: Ending
+    long: int | None = None
+
+
+class Profile(Protocol):
+    """Each step's prompt begins with the whole prompt and answer of the step before, so that their KV is reused."""
+
+    name: str
+    raw: bool  # the messages' texts are the prompt as they stand; no chat template
+    shows_choices: bool  # the values of columns that have few (`Column.choices`) are looked up and shown
+
+    def messages(self, step: ModelStep, slots: Slots) -> list[BaseMessage]:
+        """The messages that put the step to the model."""
+        ...
+
+    def dialect(self, database: str) -> str:
+        """The dialect in which the model writes for a database of that dialect: its own, or "sqlite" for every one."""
+        ...
+
+    def lead(self, step: ModelStep) -> str:
+        """The text right before a local model's answer: the end of a raw prompt, otherwise the answer's given beginning."""
+        ...
+
+    def form(self, step: ModelStep) -> Form: ...
+
+    def max_new_tokens(self, step: ModelStep) -> int: ...
+
+    def stop(self, step: ModelStep) -> tuple[str, ...]:
+        """Strings that end the model's answer."""
+        ...
+
+    def response_format(self, step: ModelStep, slots: Slots) -> dict[str, Any] | None:
+        """The form in which an endpoint's model is to answer, as OpenAI's API takes it; None where it answers freely."""
+        ...
+
+    def read_plan(self, text: str) -> str: ...
+
+    def read_sql(self, text: str) -> str:
+        """The SQL in the model's answer; empty if there is none."""
+        ...
+
+
+class UnknownProfile(ValueError):
+    """There is no such prompt profile; the message lists those there are."""
+
+
+_NAME = r'"(?:[^"]|"")*"|[^\s":;,|]+'
+_NAME_AND_SIGN = re.compile(rf"\s*({_NAME})\s*([:;,|]?)")
+BAR = "|"
+
+
+class PlanError(ValueError):
+    """The text is not a plan; the one-line message says where it is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """A table, and those of its columns that the SQL needs other than for joins."""
+
+    name: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan. `skeleton` is the SQL with `_` for every name and literal, and without join conditions.
+
+    A table with two columns, and one that is only joined:
+
+    >>> tables = (PlannedTable("singer", ("country", "home town")), PlannedTable("concert"))
+    >>> Plan(tables, "SELECT COUNT(*) FROM _ WHERE _ = _").text()
+    'singer: country, "home town"; concert | SELECT COUNT(*) FROM _ WHERE _ = _'
+    """
+
+    tables: tuple[PlannedTable, ...]
+    skeleton: str
+
+    def text(self) -> str:
+        """The plan as the model writes it: no newline, no outer spaces."""
+        return f"{'; '.join(_table_text(table) for table in self.tables)} {BAR} {self.skeleton}".strip()
+
+
+def parse_plan(text: str) -> Plan:
+    """Parse one line, the inverse of `Plan.text`. Raises PlanError.
+
+    A name with a space is in double quotes; a line without a bar is not a plan:
+
+    >>> plan = parse_plan('singer: country, "home town"; concert | SELECT COUNT(*) FROM _ WHERE _ = _')
+    >>> [(table.name, table.columns) for table in plan.tables], plan.skeleton
+    ([('singer', ('country', 'home town')), ('concert', ())], 'SELECT COUNT(*) FROM _ WHERE _ = _')
+    >>> parse_plan("singer: country")
+    Traceback (most recent call last):
+        ...
+    agent.prompts.slots.PlanError: no '|' between the tables and the skeleton: singer: country
+    """
+    tables: list[PlannedTable] = []
+    names: list[str] = []
+    place, sign = 0, ""
+    while sign != BAR and (match := _NAME_AND_SIGN.match(text, place)) is not None:
+        sign, place = match[2], match.end()
+        if (sign == ":") != (not names) and sign in (":", ","):
+            raise PlanError(f"{sign!r} is misplaced: {text[:place][-80:]}")
+        names.append(_unquoted(match[1]))
+        if sign in (";", BAR):
+            tables.append(PlannedTable(names[0], tuple(names[1:])))
+            names = []
+    if sign != BAR:
+        raise PlanError(f"no {BAR!r} between the tables and the skeleton: {text[:80]}")
+    return Plan(tuple(tables), text[place:].strip())
+
+
+def quoted_name(name: str) -> str:
+    """A name as the compact prompt writes it: quoted unless it is a plain identifier.
+
+    >>> quoted_name("country"), quoted_name("home town")
+    ('country', '"home town"')
+    """
+    if name.isidentifier() and name.isascii():
+        return name
+    return '"' + one_line(name, NAME_CHARACTERS).replace('"', '""') + '"'
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text
+
+
+def _table_text(table: PlannedTable) -> str:
+    columns = ", ".join(map(quoted_name, table.columns))
+    return quoted_name(table.name) + (f": {columns}" if columns else "")

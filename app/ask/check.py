@@ -15,7 +15,7 @@ import typer
 
 from app.shared import databases, exit_codes, options, output
 from app.shared.databases import files_named, kept, open_named
-from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread_for_people
+from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread_for_people
 
 if TYPE_CHECKING:
     from agent.question_tests import Verdict

@@ -23,7 +23,7 @@ import typer
 
 from app.shared import databases, exit_codes, options, output
 from app.shared.databases import log_path
-from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, DatabaseOptions, Query, spread
+from app.shared.options import EXPORTED_ROWS, SHOWN_ROWS, DatabaseOptions, Query, spread
 
 if TYPE_CHECKING:
     from agent.context import AgentContext
@@ -78,7 +78,7 @@ def show_schema(source: DatabaseOptions, table: str | None, as_json: bool, as_sq
 
                 output.print_json([asdict(each) for each in found])
             elif as_sql:
-                from tools.sql.rendering import create_table
+                from tools.sql.spelling import create_table
 
                 print(output.for_stdout("\n\n".join(create_table(each, database.dialect) for each in found)))
             else:

@@ -17,7 +17,7 @@ import typer
 from agent.assemble import load_model
 from app.measure.evaluate import FirstTurn
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
+from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread
 from decoding.methods.registry import load_method, method_options
 from decoding.serving.text_decoder import SamplingParams
 from eval.datasets.official import read_text_prompts
@@ -285,29 +285,25 @@ def cost(
     out: options.Out,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Forwards per size; the median counts.")] = 5,
     decoding: Decoding = Decoding(),
-    with_torch: Annotated[
-        bool, typer.Option("--with-torch", help="Time the rows on torch's operators as well, in turn with the default.")
-    ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Time forwards by context, draft size, rows and batch size, and questions by schema size.
+    """Time forwards by context, draft size and batch size, and questions by schema size.
 
-    Writes cost.json and cost.svg to `out`; the last line on stdout is everything as JSON.
+    Writes cost.json to `out`; the last line on stdout is everything as JSON.
     """
     with exit_codes.plain_errors():
         choice = decoding.choice()
         out.mkdir(parents=True, exist_ok=True)
         with output.stderr.status("loading the model") as status:
             loaded = load_model(choice)
-            other = {"torch": load_model(replace(choice, target="fast")).decoder.target} if with_torch else {}
-            points = measure_cost(loaded, out, repeats, status.update, other)
+            points = measure_cost(loaded, out, repeats, status.update)
         write(points, out)
         if not as_json:
             shown = [
                 [p.varied, p.size, f"{p.ms:.1f}", ", ".join(f"{name} {value:.4g}" for name, value in p.detail.items())]
                 for p in points
             ]
-            output.print_table(["varied", "size", "ms", "beside"], shown)
+            output.print_table(["varied", "size", "ms", "detail"], shown)
         output.print_json({"model": choice.model, "points": [asdict(p) for p in points]} | machine())
 
 

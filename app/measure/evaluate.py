@@ -21,8 +21,7 @@ from typer.main import get_command
 from agent.assemble import load_model
 from agent.context import AgentOptions
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import Asking, Decoding, fixed, spread
-from app.shared.options import load_extensions
+from app.shared.options import Asking, Decoding, fixed, load_extensions, spread
 from eval.accuracy.ablation import KINDS
 from eval.accuracy.harness import CASES, check_gold, measure
 from eval.accuracy.predict import AgentPredict, ray_predict

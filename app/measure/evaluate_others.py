@@ -20,11 +20,10 @@ from agent.assemble import load_model
 from agent.assistant import Assistant
 from app.measure.evaluate import AnyData, AnyEngine, OneDatabase, QuestionLimit, Sample
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
+from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import SamplingParams
-from eval.accuracy.dialogue_files import BUNDLED, TurnRecord, authored_dialogues, in_short, read_dialogues
-from eval.accuracy.dialogues import ask_dialogues
+from eval.accuracy.dialogues import BUNDLED, TurnRecord, ask_dialogues, authored_dialogues, in_short, read_dialogues
 from eval.accuracy.own_questions import OwnVerdict, judge, read_questions, summary
 from eval.accuracy.predict import ChatPredict
 from eval.accuracy.record import read_records

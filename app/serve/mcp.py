@@ -16,10 +16,10 @@ from agent.observe.events import exact_value, plain_rows
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen
 from app.serve.questions import Conversations
 from app.shared import databases, exit_codes, options
-from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread_for_people
+from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread_for_people
 from sqlagent import __version__
 from tools.result import QueryError
-from tools.sql.rendering import create_table
+from tools.sql.spelling import create_table
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer

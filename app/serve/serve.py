@@ -18,9 +18,8 @@ from app.serve.chat_completions import BadRequest, ChatAnswer, ChatRequest, read
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen, openai_error
 from app.serve.questions import check_route, question_route
 from app.shared import databases, exit_codes, options
-from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread_for_people
-from decoding.engine.ensemble import PROMPT_ROWS
-from decoding.engine.method import UnknownMethod
+from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread_for_people
+from decoding.engine.method import PROMPT_ROWS, UnknownMethod
 from decoding.engine.rounds import measure
 from decoding.engine.target import PromptTooLong
 from decoding.errors import UnsupportedModel
@@ -269,7 +268,7 @@ async def _first(pieces: AsyncGenerator["TextDelta | Completion", None]) -> "Tex
 async def _decoded(
     decoder: "TextDecoder", prompt: str, settings: Sequence["SamplingParams"]
 ) -> AsyncGenerator["TextDelta | Completion", None]:
-    """The pieces of every choice, and its generation when it ends. Decoding ends with whoever listens."""
+    """The pieces of every choice, and its generation when it ends. Decoding ends when nobody listens any more."""
     from anyio import CancelScope
     from starlette.concurrency import run_in_threadpool
 

@@ -18,8 +18,7 @@ from agent.prompts.knowledge import Knowledge, read_knowledge
 from app import doctor
 from app.serve.listening import AllowHost
 from app.shared import databases, exit_codes, options
-from app.shared.option_groups import DatabaseOptions, Decoding, spread_for_people
-from app.shared.options import Chats
+from app.shared.options import Chats, DatabaseOptions, Decoding, spread_for_people
 from decoding.checkpoints.cache_folder import cache_root
 from decoding.errors import pip_install
 from tools.processes import spill_folder

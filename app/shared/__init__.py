@@ -1,4 +1,4 @@
 """What several commands share: options, exit codes, printing, opening databases, the audit log.
 
-Start at `option_groups`: a group of options becomes a dataclass, and commands take the dataclass.
+Start at `options`: a group of options becomes a dataclass, and commands take the dataclass.
 """

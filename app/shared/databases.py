@@ -19,9 +19,9 @@ from app.shared import output
 
 if TYPE_CHECKING:
     from agent.observe.audit import AuditLog, Trail
-    from tools.databases.bare_names import BareNamedDatabase
     from tools.databases.database import Database
     from tools.databases.isolated_database import IsolatedDatabase
+    from tools.databases.open_database import BareNamedDatabase
 
 
 OFF = "off"

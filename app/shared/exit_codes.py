@@ -8,8 +8,7 @@ from importlib.util import find_spec
 
 import typer
 
-from app.shared import streams
-from app.shared.output import shown
+from app.shared import output
 from decoding.errors import pip_install, told_what_is_missing
 
 OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE, UNSURE, FOUND = range(10)
@@ -40,7 +39,7 @@ def fail(message: str, code: int) -> typer.Exit:
     """Print one line, without the passwords of URLs, and return the exit to raise."""
     from tools.result import without_passwords
 
-    print(f"sqlagent: {shown(without_passwords(message))}", file=sys.stderr)
+    print(f"sqlagent: {output.shown(without_passwords(message))}", file=sys.stderr)
     return typer.Exit(code)
 
 
@@ -66,10 +65,10 @@ _CODES = {  # by name, so that commands need not import what they do not use
     "decoding.errors.ModelError": MODEL,
     "openai.OpenAIError": MODEL,  # a remote model
     "decoding.engine.method.UnknownMethod": USAGE,
-    "agent.observe.node_table.UnknownNode": USAGE,
+    "agent.observe.step_record.UnknownNode": USAGE,
     "agent.conversation.EmptyQuestion": USAGE,
     "tools.databases.files.export.ExportError": USAGE,
-    "agent.prompts.profile.UnknownProfile": USAGE,
+    "agent.prompts.slots.UnknownProfile": USAGE,
     "agent.assemble.OptionRefused": USAGE,
     "agent.question_tests.TestsError": USAGE,
     "agent.prompts.knowledge.KnowledgeError": USAGE,
@@ -97,7 +96,7 @@ def plain_errors(as_json: bool = False) -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise fail("stopped", INTERRUPTED) from error
     except BrokenPipeError as error:
-        streams.drop()
+        output.drop()
         raise typer.Exit(FAILED) from error
     except (typer.Exit, typer.Abort, typer.TyperException):
         raise
@@ -116,8 +115,8 @@ def told_of(error: Exception) -> tuple[str, int]:
 
     if is_want_of_memory(error):
         return f"there is not enough memory ({str(error) or 'no more is given'})", FAILED
-    if said := streams.trouble(error):
-        streams.drop()
+    if said := output.trouble(error):
+        output.drop()
         return said, INCOMPLETE
     names = [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__]
     code = next((_CODES[name] for name in names if name in _CODES), None)
@@ -129,7 +128,7 @@ def told_of(error: Exception) -> tuple[str, int]:
 
 
 def _written_down(error: Exception) -> str:
-    from agent.observe.failures import in_one_line, logger
+    from agent.observe.audit import in_one_line, logger
     from app.shared.databases import trail
 
     logger.error("a command failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""Prints answers, tables and text in a terminal, or plainly if stdout is not one.
+"""What commands print: tables, SQL and answers, on streams that may be closed or full.
 
 Makes text from databases, models and files safe for a terminal: control characters are spelled out.
 
@@ -9,10 +9,15 @@ Prints answers in a terminal, or as plain text if stdout is not a terminal; rich
 
 import csv
 import json
+import os
 import re
 import sys
+from codecs import lookup
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
+from errno import EBADF, EDQUOT, EFBIG, EIO, ENOSPC
+from io import TextIOWrapper
 from typing import Any
 
 from rich.cells import cell_len
@@ -21,7 +26,74 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from app.shared import streams
+_NO_ROOM = {EBADF, EDQUOT, EFBIG, EIO, ENOSPC}
+
+
+def ready() -> None:
+    """Make the streams usable. One that is closed would be None, and its number would go to the next file that is opened:
+    reading then finds nothing, and writing to stdout fails. Where stdout's encoding lacks a sign, it is spelled out.
+    """
+    for number, name, access in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, access)
+            setattr(sys, name, os.fdopen(nothing, "w" if number else "r", encoding="utf-8"))
+    if not takes_every_sign():
+        _lacking("backslashreplace")
+
+
+def takes_every_sign() -> bool:
+    """Whether stdout's encoding is one of Unicode's."""
+    return _encoding().startswith("utf")
+
+
+def exact() -> None:
+    """From here on stdout is for programs: a sign that its encoding lacks is an error, and not spelled out."""
+    if not takes_every_sign():
+        _lacking("strict")
+
+
+def _lacking(errors: str) -> None:
+    if isinstance(sys.stdout, TextIOWrapper):
+        with suppress(OSError):
+            sys.stdout.reconfigure(errors=errors)
+
+
+def finish() -> str:
+    """Write what is still to be written; returns what is told where not all can be, and drops it."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop()
+    except OSError as error:
+        drop()
+        return _not_all(error)
+    return ""
+
+
+def drop() -> None:
+    """Nobody reads our output any more: what Python still flushes at its end goes nowhere, without a complaint on stderr."""
+    with suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def trouble(error: Exception) -> str:
+    """What is told where an error is about what stdout takes; nothing where it is not."""
+    if isinstance(error, UnicodeEncodeError):
+        own, lacks = _encoding(), ascii(error.object[error.start : error.end])
+        told = f"stdout takes only {own}, which has no {lacks}: set PYTHONIOENCODING=utf-8"
+        return told if lookup(error.encoding).name == own else ""
+    if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
+        return _not_all(error)  # of a file that is named, the message says which
+    return ""
+
+
+def _not_all(error: OSError) -> str:
+    return f"not all could be written: {error.strerror or error}"
+
+
+def _encoding() -> str:
+    return lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
+
 
 # Control characters (C0 except line ends and tabs, DEL, C1), lone surrogates, line and paragraph separators, bidi marks, and
 # invisible tags.
@@ -123,7 +195,7 @@ stderr = Console(stderr=True)
 def print_json(value: Any) -> None:
     from agent.observe.events import exact_value
 
-    print(in_json(json.dumps(exact_value(value), ensure_ascii=not streams.takes_every_sign())))
+    print(in_json(json.dumps(exact_value(value), ensure_ascii=not takes_every_sign())))
 
 
 def report(line: str) -> None:
@@ -164,7 +236,7 @@ def _print_count(count: int, most: int, truncated: bool) -> None:
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     from tools.databases.files.export import spelt
 
-    streams.exact()
+    exact()
     writer = csv.writer(sys.stdout)
     for row in (columns, *rows):
         writer.writerow([cell if cell is None else for_stdout(str(spelt(cell))) for cell in row])
@@ -172,7 +244,7 @@ def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 def print_sql(sql: str, dialect: str) -> None:
     """Print a statement laid out over lines; coloured on a terminal."""
-    from tools.sql.rendering import pretty_sql
+    from tools.sql.spelling import pretty_sql
 
     text = shown(pretty_sql(sql, dialect))
     if sys.stdout.isatty():
@@ -205,7 +277,7 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
 
 def print_alternatives(answer: Mapping[str, Any], heading: str) -> None:
     """Other readings of the question under a heading, numbered, each in words and as SQL."""
-    from tools.sql.rendering import pretty_sql
+    from tools.sql.spelling import pretty_sql
 
     for number, other in enumerate(answer.get("alternatives") or (), 1):
         if number == 1:

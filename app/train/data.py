@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import spread
+from app.shared.options import spread
 from app.train.run_options import stop_on_signals
-from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.catalog import resolve
 from decoding.serving.load import load_text_decoder
 from decoding.tokenizer import Tokenizer
 from training.data.build import build as build_files
@@ -49,7 +49,7 @@ class Parts:
     ] = 1.0
     bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Share of BIRD's questions.")] = 1.0
     queries: Annotated[
-        float, typer.Option("--queries", min=0.0, max=1.0, help="Share that asks for SQL beside its plan.")
+        float, typer.Option("--queries", min=0.0, max=1.0, help="Share that asks for SQL besides its plan.")
     ] = 1.0
     refine: Annotated[float, typer.Option("--refine", min=0.0, max=1.0, help="Share that gets a correction.")] = 0.3
     follow_ups: Annotated[

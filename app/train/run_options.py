@@ -100,7 +100,7 @@ class Recipe(Schedule):
     b_rate: Annotated[float, typer.Option("--b-rate", help="LoRA+: learning rate of B divided by that of A.")] = 1.0
     init_adapter: Annotated[
         Path | None,
-        typer.Option("--init-adapter", help="Go on from this adapter, on any machine; the rate warms up anew."),
+        typer.Option("--init-adapter", help="Go on from this adapter, on any machine; the rate warms up again."),
     ] = None
     grow_rank: Annotated[
         int | None, typer.Option("--grow-rank", min=1, help="Add components to --init-adapter up to this rank.")

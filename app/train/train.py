@@ -12,7 +12,7 @@ import typer
 from agent.calibration import forget_calibration, forget_verifier
 from agent.prompts.compact import PROMPT_VERSION
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import spread
+from app.shared.options import spread
 from app.train import train_confidence, train_head, train_jacobi, train_masks
 from app.train.run_options import Recipe, StopToken, run
 from decoding.checkpoints.adapter import About, check_base, read_adapter, write_adapter
@@ -84,9 +84,11 @@ def export(
             adapter = compressed(adapter, rank or adapter.rank, fine)
         size_bytes = write_adapter(adapter, out, fine)
         if forget_calibration(out):
-            output.report(f"deleted the confidence of another adapter in {out}; sqlagent train confidence fits it anew")
+            output.report(
+                f"deleted the confidence of another adapter in {out}; sqlagent train confidence fits it again"
+            )
         if forget_verifier(out):
-            output.report(f"deleted the verifier of another adapter in {out}; sqlagent train verifier fits it anew")
+            output.report(f"deleted the verifier of another adapter in {out}; sqlagent train verifier fits it again")
         output.print_json({"out": str(out), "rank": adapter.rank, "bytes": size_bytes})
 
 

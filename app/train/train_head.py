@@ -14,12 +14,11 @@ import typer
 
 from agent.prompts.compact import PROMPT_VERSION
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import spread
+from app.shared.options import spread
 from app.train.run_options import Collection, Schedule, plain_values, print_outcome, stop_on_signals
 from decoding.checkpoints.cache_folder import on_stderr
-from decoding.checkpoints.catalog import chosen_adapter
+from decoding.checkpoints.catalog import chosen_adapter, resolve
 from decoding.checkpoints.identity import target_identity
-from decoding.checkpoints.resolve import resolve
 from decoding.heads.head import load_head, save_head
 from decoding.heads.published import published_layout
 from decoding.serving.load import load_text_decoder
@@ -91,7 +90,7 @@ def head(
 def collect(
     of: Collection,
     samples: Annotated[
-        int, typer.Option("--samples", min=0, help="Sampled answers per prompt, beside the greedy one.")
+        int, typer.Option("--samples", min=0, help="Sampled answers per prompt, besides the greedy one.")
     ] = 0,
     temperature: Annotated[
         float, typer.Option("--temperature", min=0.0, help="Temperature of the sampled answers.")

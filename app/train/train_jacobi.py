@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import spread
+from app.shared.options import spread
 from app.train.run_options import Collection, Recipe, StopToken, run, stop_on_signals
 from training.jacobi.states import JacobiConfig, jacobi_objective
 from training.jacobi.trajectory import Collecting, Trajectories, TrajectoryLog, read_trajectories

@@ -4,9 +4,9 @@ sqlagent train head collect --data GROUPS --out RESPONSES          the target an
 sqlagent train masks --data RESPONSES/responses.jsonl --out MASKS --epochs 2
 sqlagent train masks --data RESPONSES/responses.jsonl --pairs GROUPS --pack-tokens 16384 --chains 2048 ...       on a GPU
 
-sqlagent train beginnings --data RESPONSES/responses.jsonl --into FOLDER    what answers begin with anew, for trained masks
+sqlagent train beginnings --data RESPONSES/responses.jsonl --into FOLDER    first tokens of answers, counted for these masks
 
-With --into FOLDER the finished adapter is written beside that of the target, where `--adapter FOLDER` finds both, with what
+With --into FOLDER the finished adapter is written next to that of the target, where `--adapter FOLDER` finds both, with what
 answers begin with where enough prompts of the responses end alike.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import spread
+from app.shared.options import spread
 from app.train.run_options import Schedule, StopToken, plain_values, print_outcome, stop_on_signals
 from app.train.train_head import Responses, adapter_of
 from decoding.checkpoints.mask_adapter import read_mask_adapter, write_mask_adapter

@@ -6,7 +6,7 @@ It is merged when weights are loaded, so decoding costs no more than without it.
 Ours, in which adapters are shipped, has `adapter.json` and `adapter.safetensors` with, per module, int8 `a` [rank, in] and `b`
 [rank, out] (B transposed), and fp32 scales per row: `a_scale`, `b_scale` [rank]. A row of both is one component of the
 change, so the size of one component does not reduce another's precision. It takes about one byte per parameter. With `fine`
-components, only the first of them are in int8; the others take 4 bits (`low_bits`), as `a_int4` [rest, in / 2] and
+components, only the first of them are in int8; the others take 4 bits (`quantisation`), as `a_int4` [rest, in / 2] and
 `a_int4_scale` [rest, in / 32], and `b_int4` likewise.
 
 peft's has `adapter_config.json` and `adapter_model.safetensors` in fp32. Our description of the adapter is in `about.json`
@@ -30,8 +30,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from decoding.checkpoints.arrays import Array, Floats, floats, read_arrays
-from decoding.checkpoints.low_bits import PARTS, restored_rows, stored_rows
 from decoding.checkpoints.model_config import read_json
+from decoding.checkpoints.quantisation import PARTS, restored_rows, stored_rows
 from decoding.errors import ModelError, ModelUnavailable, UnsupportedModel
 
 if TYPE_CHECKING:

@@ -1,30 +1,84 @@
-"""The models on this machine, and the adapters that come with the embedded one.
+"""Finds a model's folder, adapter and masks by its name: embedded, on the hub, a GGUF file or a folder.
 
 The adapters that come with the embedded model, and the one that a caller's choice means.
 
 Lists and describes the models on this machine: the embedded one, converted GGUF files, checkpoints in the hub's cache.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub import constants, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
-from decoding.checkpoints import hub
 from decoding.checkpoints.adapter import Adapter, check_base, read_adapter
 from decoding.checkpoints.arrays import type_name
-from decoding.checkpoints.cache_folder import Progress, models_folder, on_stderr
-from decoding.checkpoints.embedded import EMBEDDED_NAMES, SMOLLM2, embedded_folder
+from decoding.checkpoints.cache_folder import Progress, exclusive, models_folder, on_stderr, sha256_of
+from decoding.checkpoints.embedded import (
+    EMBEDDED_NAMES,
+    SMOLLM2,
+    cached_snapshot,
+    embedded_folder,
+    ensure_embedded,
+    hub_snapshot,
+    is_id,
+)
 from decoding.checkpoints.identity import is_whole, recorded
 from decoding.checkpoints.mask_adapter import MaskAdapter, read_mask_adapter
-from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.resolve import resolve
-from decoding.checkpoints.weight_files import base_sha256, read_stored
-from decoding.errors import UnsupportedModel
+from decoding.checkpoints.model_config import load_config, read_json
+from decoding.checkpoints.weight_files import base_sha256, read_stored, weight_files
+from decoding.errors import ModelUnavailable, UnsupportedModel
+
+if TYPE_CHECKING:
+    pass
+
+
+def resolve(name: str = "embedded", progress: Progress = on_stderr, *, revision: str | None = None) -> Path:
+    """Folder of the checkpoint of this name, which is fetched and converted first if necessary.
+
+    `name`: "embedded" (also "sqlagent-135m"), a folder in hub layout, a .gguf file, or a hub id `owner/name` (of which
+    `revision` is a branch, tag or commit). A hub model that is complete in the cache is used as it is, without any network
+    access. Raises ModelUnavailable or UnsupportedModel.
+    """
+    if name in EMBEDDED_NAMES:
+        return ensure_embedded(progress)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _checked(path)
+    if path.is_file():
+        return _converted(path, progress)
+    from decoding.checkpoints.embedded import hub_snapshot, is_id
+
+    if is_id(name):
+        return _checked(hub_snapshot(name, revision))
+    raise ModelUnavailable(f"no model {name!r}: give 'embedded', a folder, a .gguf file or a hub id like owner/name")
+
+
+def _converted(path: Path, progress: Progress) -> Path:
+    """The hub-layout folder of a GGUF file in the cache, keyed by the file's SHA-256; converts the file first if necessary."""
+    from decoding.checkpoints.gguf import convert_gguf  # imports the reader of GGUF files
+
+    if path.suffix != ".gguf":
+        raise ModelUnavailable(f"{path} is no model: give a folder in hub layout or a .gguf file")
+    digest = sha256_of(path, progress, f"checking {path.name}")
+    folder = models_folder() / f"gguf-{digest[:16]}"
+    if not is_whole(folder):
+        with exclusive(folder.name):
+            if not is_whole(folder):
+                convert_gguf(path, folder, progress, name=path.stem, gguf_sha256=digest)
+    return folder
+
+
+def _checked(path: Path) -> Path:
+    read_json(path / "config.json")
+    weight_files(path)
+    return path
+
 
 _WEIGHTS = Path(__file__).parents[1] / "weights"
 SHIPPED_ADAPTER = _WEIGHTS / "sqlagent-135m"
@@ -42,7 +96,7 @@ def chosen_adapter(name: str, path: Path, wanted: Choice, any_base: bool = False
 
 
 def chosen_masks(name: str, adapter: Adapter | None) -> MaskAdapter | None:
-    """The mask adapter beside the adapter of a model, or for the embedded one without an adapter the one that comes with it.
+    """The mask adapter next to the adapter of a model, or for the embedded one without an adapter the one that comes with it.
 
     Raises ModelUnavailable for a damaged file.
     """
@@ -111,9 +165,9 @@ def _architecture(folder: Path) -> dict[str, Any]:
 
 def pull(name: str, progress: Progress = on_stderr, *, revision: str | None = None) -> Model:
     """Fetch a model; a hub model that is in the cache is updated. Raises ModelUnavailable."""
-    if name not in EMBEDDED_NAMES and hub.is_id(name) and not Path(name).expanduser().exists():
+    if name not in EMBEDDED_NAMES and is_id(name) and not Path(name).expanduser().exists():
         progress(f"fetching {name} from the hub", 0, 0)
-        return _model(name, "hub", hub.snapshot(name, revision, refresh=True))
+        return _model(name, "hub", hub_snapshot(name, revision, refresh=True))
     folder = resolve(name, progress, revision=revision)
     return _model(name, _kind(name, folder), folder)
 
@@ -144,5 +198,5 @@ def _hub_models() -> list[Model]:
     except CacheNotFound:
         return []
     names = sorted(repo.repo_id for repo in repos if repo.repo_type == "model" and repo.repo_id != SMOLLM2.hub_repo)
-    folders = [(name, hub.cached_snapshot(name)) for name in names]
+    folders = [(name, cached_snapshot(name)) for name in names]
     return [_model(name, "hub", folder) for name, folder in folders if folder is not None]

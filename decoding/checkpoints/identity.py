@@ -53,7 +53,7 @@ def _bytes(tensor: Any) -> memoryview:
 
 
 def record(folder: Path, name: str, gguf_sha256: str, base_sha256: str) -> None:
-    """Write the origin, with sizes, times and checksums of all files, beside the weights."""
+    """Write the origin, with sizes, times and checksums of all files, next to the weights."""
     files = {file.name: (*_stamp(file), crc32_of(file)) for file in sorted(folder.iterdir())}
     origin = Origin(name, gguf_sha256, base_sha256, files)
     (folder / _FILE).write_text(json.dumps(asdict(origin), indent=2) + "\n", encoding="utf-8")

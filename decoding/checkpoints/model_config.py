@@ -17,6 +17,7 @@ from decoding.errors import ModelUnavailable, UnsupportedModel
 
 Family = Literal["llama", "qwen2", "qwen3"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
+HEAD = "lm_head.weight"
 RopeKind = Literal["default", "linear", "llama3"]
 
 

@@ -73,7 +73,7 @@ class Draft:
 
         Two guesses share their first token:
 
-        >>> Draft.trie([[7, 8], [7, 9], [5]])  # 8 and 9 hang under the same 7
+        >>> Draft.trie([[7, 8], [7, 9], [5]])  # 8 and 9 share the parent 7
         Draft(tokens=(7, 8, 9, 5), parents=(-1, 0, 0, -1))
         """
         tokens: list[int] = []

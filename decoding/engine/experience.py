@@ -4,7 +4,7 @@ What the rows of a forward cost, in plain steps: a small table, measured once fo
 
 What decoding has seen so far: how often guesses were right, what a plain step's time brings, what drafts take.
 
-Counts and times only, no texts. A text begins with what earlier texts of its kind have taught, and learns by itself beside it.
+Counts and times only, no texts. A text begins with what earlier texts of its kind have taught, and learns by itself as well.
 """
 
 from bisect import bisect_left
@@ -89,7 +89,7 @@ LIMIT = 2000.0
 """Observations of a kind that are remembered: from there on older ones fade."""
 
 WIDEST = 4.0
-"""The most that rows may be dearer or cheaper than a table says."""
+"""The most that rows may be costlier or cheaper than a table says."""
 
 RECENT = 15
 """Forwards that say what is usual at present: a pause of the machine, or a first forward that compiles, is not."""
@@ -184,7 +184,7 @@ class Rate:
 
 
 class RowTimes:
-    """How dear rows are here, where a table says what they should cost: the slope of forwards' times over it, by least squares.
+    """What rows cost here, where a table says what they should cost: the slope of forwards' times over it, by least squares.
 
     One pause would turn that for thousands of forwards, so a time counts only as far as rows can explain it.
 

@@ -15,9 +15,17 @@ from typing import Any, TypeVar
 from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintError
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.ensemble import PROMPT_ROWS, Ensemble, parts_of_prompts
 from decoding.engine.experience import AcceptanceStats, RowCosts
-from decoding.engine.method import Context, HeadPass, LookupCorpus, Method, run_together
+from decoding.engine.method import (
+    PROMPT_ROWS,
+    Context,
+    Ensemble,
+    HeadPass,
+    LookupCorpus,
+    Method,
+    parts_of_prompts,
+    run_together,
+)
 from decoding.engine.rounds import FinishReason, Round
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, ForwardInput, ForwardOutput, room_after
@@ -143,7 +151,7 @@ class Decoding:
         self._rounds = 0
         self._draft_ms = 0.0
         known = (request.recall, request.identity, self._cursor, self._sequences, request.row_costs, request.experience)
-        self._context = Context.beside(target, request.sampler, *known)
+        self._context = Context.for_sequence(target, request.sampler, *known)
 
     @property
     def prompts(self) -> int:

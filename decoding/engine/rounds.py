@@ -45,7 +45,7 @@ class Round:
         0  # of `committed`, tokens that the constraint would have added to plain decoding's text by itself
     )
 
-    prompts: int = 1  # that this text stands behind (`decoding.engine.ensemble`)
+    prompts: int = 1  # that this text stands behind (`decoding.engine.method`)
 
     @property
     def share_ms(self) -> float:

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from decoding.checkpoints.draft_priors import DraftPriors
+from decoding.checkpoints.mask_adapter import DraftPriors
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Floats, Sampler
 

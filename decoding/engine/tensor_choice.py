@@ -17,7 +17,7 @@ from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import Array, ForwardOutput, TokenSet
 from kernels.available import runs_kernels
 from kernels.gpu.philox import gumbel
-from kernels.gpu.tables import fetched, sent
+from kernels.gpu.ragged import fetched, sent
 from kernels.gumbel import GUMBEL_MAX, GUMBEL_MIN
 
 
@@ -104,7 +104,7 @@ def _signed(seed: int) -> int:
     return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int8: "int8"}
+_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 def dtype_name(dtype: torch.dtype) -> str:

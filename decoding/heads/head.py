@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from decoding.checkpoints.identity import TargetIdentity
-from decoding.checkpoints.low_bits import packed, unpacked
 from decoding.checkpoints.model_config import read_json
+from decoding.checkpoints.quantisation import packed, unpacked
 from decoding.engine.method import Context, UnknownMethod
 from decoding.engine.target import Array
 from decoding.errors import ModelError, ModelUnavailable

@@ -14,17 +14,15 @@ from math import exp
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from decoding.checkpoints.draft_priors import DraftPriors
+from decoding.checkpoints.mask_adapter import DraftPriors
 from decoding.engine.draft import Draft
 from decoding.engine.experience import AcceptanceStats
 from decoding.engine.method import Context, DeviceInt, Method, on_device
 from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
-from decoding.methods.expected_tree import Reached, expected_tree
-from decoding.methods.likely import pooled
-from decoding.methods.mask_guesses import LookaheadPredictions
+from decoding.methods.mask_guesses import LookaheadPredictions, pooled
 from decoding.methods.ngram_pool import CopiedGuesses
-from decoding.methods.planned import Plan, RoundCosts, planned
+from decoding.methods.planned import Plan, Reached, RoundCosts, expected_tree, planned
 from decoding.methods.trees import Level, admitted, offered
 
 if TYPE_CHECKING:
@@ -42,8 +40,8 @@ FORGOTTEN = 0.1
 """What a round without masks forgets of what this text taught about them, so that a few bad rounds do not end their use."""
 
 FORGOTTEN_BY_TEXTS = 0.05
-"""What a further text forgets of what earlier ones taught about masks. One that seems worthless is not hung, so it would never
-be seen again."""
+"""What a further text forgets of what earlier ones taught about masks. One that seems worthless is not attached, so it
+would never be seen again."""
 
 KEPT = 0.5, 2.0
 """Bounds of the share of expected tokens that is counted on: below, so little would be drafted that nothing more is learnt."""
@@ -94,7 +92,7 @@ class Adaptive(Method):
 
     def _take(self, head: "HeadGuesses | None") -> None:
         self._head = head
-        self.network = head.head if head else None  # what it drafts with beside the target
+        self.network = head.head if head else None  # what it drafts with besides the target
         self.taps = head.taps if head else ()
 
     def meet(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> None:
@@ -259,9 +257,9 @@ class Proposers:
 
 
 class Policy:
-    """What is worth verifying in one text, as earlier rounds and texts have taught. stride: positions that a mask speaks for.
+    """What is worth verifying in one text, as earlier rounds and texts have taught. stride: positions that a mask covers.
 
-    Masks have cases of their own where the round that hung them had copies. agreed: the length of a copy's longest match.
+    Masks have cases of their own where the round that attached them had copies. agreed: the length of a copy's longest match.
     """
 
     def __init__(self, experience: AcceptanceStats, costs: RoundCosts, priors: DraftPriors, stride: int) -> None:
@@ -273,12 +271,12 @@ class Policy:
         self.got = experience.means("tokens of trees: got, and expected", (2.0, 2.0))
         self._mask_worth = experience.means("masks", worths, FORGOTTEN_BY_TEXTS)
         self._text_worth = experience.means("heads of text", (priors.text_row,), FORGOTTEN_BY_TEXTS)
-        self._with_copies = len(worths) // 2  # the first case of masks that a round with copies hung
+        self._with_copies = len(worths) // 2  # the first case of masks that a round with copies attached
         self._asked = 0  # the first case of the masks whose guesses are counted
         self._costs, self._stride = costs, stride
 
     def _case(self, agreed: int) -> int:
-        """The first case of masks that this round hangs."""
+        """The first case of masks that this round attaches."""
         return self._with_copies if agreed >= COPYING else 0
 
     def mask_worths(self, agreed: int, masks: int) -> list[float]:

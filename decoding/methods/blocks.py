@@ -17,7 +17,7 @@ Domino (arXiv 2605.29707): a block head's chain, each guess corrected by the gue
 
 Our own method: a tree in which every path has its own guesses.
 
-DDTree and JetSpec hang the same guesses under every node of a depth, because one pass of the head gives one distribution per
+DDTree and JetSpec attach the same guesses under every node of a depth, because one pass of the head gives one distribution per
 depth. Here Domino's causal correction, a GRU and a low-rank factor, is applied along every branch, so that what follows
 depends on the branch; the block head still runs once.
 """

@@ -20,7 +20,7 @@ from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, check_target, find_head
 from decoding.heads.modules.block import DominoHead
-from decoding.methods.expected_tree import Reached
+from decoding.methods.planned import Reached
 from decoding.methods.trees import Guesses, Level, levels
 
 if TYPE_CHECKING:

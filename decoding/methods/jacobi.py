@@ -17,7 +17,7 @@ temperature: the answers are the target's keyed choices, and a guess keeps its a
 Lookahead decoding (Fu et al., arXiv 2402.02057): a Jacobi window that collects n-grams, and guesses made of them.
 
 The released code needs an attention mask of its own; here its two-dimensional window is an ordinary tree. Level 0 is a chain
-under the root, and column i of the higher levels hangs below node i of that chain: a caterpillar. Guesses are further branches.
+under the root, and column i of the higher levels lies below node i of that chain: a caterpillar. Guesses are further branches.
 
 Jacobi Forcing's decoder: several blocks under Jacobi iteration at once, and another try for rejected n-grams.
 
@@ -38,9 +38,9 @@ from decoding.engine.method import Context, DeviceInt, Method, on_device
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi_window import GuessWindow, MaskedWindow, SweptWindow, answers, block_range, next_state
-from decoding.methods.likely import LikelyLevels
 from decoding.methods.mask_guesses import (
     ChosenGuess,
+    LikelyLevels,
     PromptDraws,
     first_guesses,
     guessable,
@@ -265,7 +265,7 @@ def _walk(children: dict[tuple[int, int], int], node: int, tokens: Sequence[int]
 
 
 class JacobiForcing(Method):
-    """The real-active block, pseudo-active blocks after it in the same chain, and candidates beside it.
+    """The real-active block, pseudo-active blocks after it in the same chain, and candidates next to it.
 
     block_size: n. The real-active block is what is left of the n positions that hold the next token.
     blocks: K, the most blocks in flight. A pseudo-active block is iterated below unverified guesses. Once the text reaches
@@ -277,7 +277,7 @@ class JacobiForcing(Method):
         the target's answer to the last guess before it, then what followed elsewhere, then masks or draws from the prompt
         (the released code copies the real block's tail).
     pool_size: rejected guesses that are remembered, one sequence per round; 0: none.
-    candidates: branches beside the block's own guess; 0: none, and the guess itself copies nothing either.
+    candidates: branches next to the block's own guess; 0: none, and the guess itself copies nothing either.
     candidate_tokens: their maximum length. per_matched: their maximum length per matching token before them, so that a
         chance match costs little.
     first_guess: the guess where nothing is known; see `Jacobi`. The embedded model has masks, published ones were trained on

@@ -1,4 +1,12 @@
-"""Guesses from mask tokens, and the initial guesses of the Jacobi family.
+"""Guesses of mask tokens: the likeliest tokens of each, and the trees made of them.
+
+Guesses from the target's own logits, in numpy.
+
+Guesses of several proposers for the same place as one distribution: a product of experts with fitted weights.
+
+What proposers say is neither independent nor of the same scale: a copied token that the head knows nothing of is right in a
+quarter of the cases, one of which it is sure nearly always. So each proposer's log-probability has a weight, a copied token has
+a bonus, and a constant stands for all tokens that nobody guessed.
 
 The initial guess of the Jacobi family, the same for decoding and for training data.
 
@@ -8,20 +16,131 @@ In a text's first round, in which no mask was asked yet, guesses come from how t
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product, takewhile
+from math import exp, log
 from typing import Literal, Protocol, get_args
 
 import numpy as np
+import numpy.typing as npt
 
+from decoding.checkpoints.mask_adapter import DEFAULT_PRIORS, DraftPriors
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context
-from decoding.engine.sampler import Floats
+from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import ForwardOutput, TextScores, TokenSet
 from decoding.engine.verify import Verdict
 from decoding.heads.kinds import draft_ids
-from decoding.methods.likely import LikelyLevels
-from decoding.methods.trees import Level, offered, tail_of
+from decoding.methods.trees import Level, Tail, offered, tail_of
+
+Ids = npt.NDArray[np.int64]
+
+LIKELY = 256  # tokens per position whose noise is worth computing, and that are ranked of many
+_NEVER = float(np.finfo(np.float32).min)
+FEW = 1024  # without noise, of so many tokens all are ranked: finding the likely ones takes longer
+
+
+class LikelyLevels:
+    """The best `count` guesses of each row of logits [rows, vocab], the first of which predicts position `first`.
+
+    tokens: those that the logits belong to, [rows, tokens], if not all. pairs: what is added to the logits by the tokens before
+    each position, where these are known to matter. Of many tokens, and where noise is computed, a position's most likely ones
+    alone are ranked, and probabilities are shares among these.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        logits: Floats,
+        first: int,
+        count: int,
+        pairs: TextScores | None = None,
+        tokens: TokenSet | None = None,
+    ) -> None:
+        self._sampler, self._first, self._count, self._pairs = sampler, first, count, pairs
+        self._tokens = tokens
+        self._logits = logits if np.isfinite(logits).all() else np.nan_to_num(logits, nan=_NEVER)
+        self._ids: Ids = np.arange(logits.shape[-1]) if tokens is None else tokens.ids
+        self._ranks_all = not sampler.temperature and len(self._ids) <= FEW
+        self._likely: dict[int, tuple[Ids, Floats]] = {}
+        self._known: dict[tuple[int, Tail], Level] = {}
+
+    def __len__(self) -> int:
+        return len(self._logits)
+
+    def level(self, depth: int, tail: Tail) -> Level:
+        """The guesses for position `first + depth` after two tokens. Raises IndexError beyond the last row."""
+        key = (depth, tail if self._pairs else (0, 0))
+        if key not in self._known:
+            self._known[key] = self._ranked(depth, tail)
+        return self._known[key]
+
+    def _ranked(self, depth: int, tail: Tail) -> Level:
+        """The best of a row; shares are among those that are worth ranking."""
+        if self._pairs and self._pairs.best and self._tokens and self._ranks_all:
+            return Level(*self._pairs.best(self._logits, depth, tail, self._tokens, self._count))
+        ids, logits = self._likeliest(depth)
+        if self._pairs:
+            logits = self._pairs.corrected(logits, tail, ids)
+        if self._sampler.temperature:
+            logits = self._sampler.rank(logits[None], np.array([[self._first + depth]]), ids[None])[0]
+        places, scores = ranked(logits, self._count)
+        return Level(ids[places].tolist(), scores.tolist())
+
+    def _likeliest(self, depth: int) -> "tuple[Ids, Floats]":
+        """The tokens of a row that are worth ranking, ascending, and their logits."""
+        row = self._logits[depth]
+        if self._ranks_all:
+            return self._ids, row
+        if depth not in self._likely:
+            places = np.arange(len(row))
+            if (most := max(self._count, LIKELY)) < len(row):
+                places = np.sort(np.argpartition(row, -most)[-most:])
+            self._likely[depth] = self._ids[places], row[places]
+        return self._likely[depth]
+
+
+def ranked(logits: Floats, count: int) -> "tuple[Ids, Floats]":
+    """Places of the largest of logits [tokens], in descending order, and their log-probabilities; fewer than `count` where
+    there are fewer.
+    """
+    count = min(count, len(logits))
+    most = np.argpartition(logits, -count)[-count:]
+    best: Ids = most[np.argsort(-logits[most], kind="stable")]
+    tops: Floats = logits[best]
+    return best, tops - (tops[0] + np.log(np.exp(logits - tops[0]).sum()))
+
+
+def pooled(
+    copies: Mapping[int, float],
+    head: Mapping[int, float],
+    masks: Mapping[int, float],
+    priors: DraftPriors = DEFAULT_PRIORS,
+) -> dict[int, float]:
+    """The probability of each guessed token. copies: as from `CopiedGuesses.shares`, if there is nothing else."""
+    if not (head or masks):
+        return dict(copies)
+    factor = priors.weight_with_copy if copies else 1.0
+    weights = (
+        (head, factor * (priors.head_weight_with_masks if masks else priors.head_weight)),
+        (masks, factor * (priors.mask_weight_with_head if head else priors.mask_weight)),
+    )
+    heard = [(said, weight) for said, weight in weights if said]
+    scores = {
+        token: sum(weight * log(max(said.get(token, 0.0), priors.unlisted)) for said, weight in heard)
+        for token in {**copies, **head, **masks}
+    }
+    for token, chance in copies.items():
+        chance = min(max(chance, 0.01), 0.99)
+        scores[token] += priors.copy_score + priors.copy_slope * log(chance / (1.0 - chance))
+    other = priors.other_score_with_copy if copies else priors.other_score
+    other += priors.rest_share * sum(
+        weight * log(max(1.0 - sum(said.values()), priors.least_rest)) for said, weight in heard
+    )
+    shares = {token: exp(score) for token, score in scores.items()}
+    total = sum(shares.values()) + exp(other)
+    return {token: share / total for token, share in shares.items()}
+
 
 FirstGuess = Literal["prompt", "mask"]
 ChosenGuess = Literal["auto", "prompt", "mask"]
@@ -34,7 +153,7 @@ class Guesses(Protocol):
         ...
 
     def answered(self, guesses: Sequence[int]) -> list[int]:
-        """The guesses before the first one that would be taken anew wherever it stands."""
+        """The guesses before the first one that would be taken again wherever it stands."""
         ...
 
 
@@ -77,7 +196,7 @@ def mask_chain(masks: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def strided_chain(masks: Sequence[int], positions: int, stride: int) -> tuple[int, ...]:
-    """The chain of masks (see `Context.masks`) that speaks for so many positions, where each speaks for `stride`."""
+    """The chain of masks (see `Context.masks`) that covers so many positions, where each covers `stride`."""
     return mask_chain(masks[::stride], -(-positions // stride))
 
 
@@ -128,8 +247,8 @@ def said_ahead(
 
 
 class LookaheadPredictions:
-    """The guesses of one text. chain: the masks that a draft may hang after a node, for at most `most` positions; each speaks
-    for `stride` of them. count: guesses of each. followers: whether what follows what in the text corrects them.
+    """The guesses of one text. chain: the masks that a draft may attach after a node, for at most `most` positions; each covers
+    `stride` of them. count: guesses of each. followers: whether what follows what in the text corrects them.
     """
 
     def __init__(
@@ -141,7 +260,7 @@ class LookaheadPredictions:
         followers: bool = True,
         stride: int = 0,
     ) -> None:
-        """stride: 0: as many positions as the target's masks can speak for."""
+        """stride: 0: as many positions as the target's masks can cover."""
         self.stride = min(stride or 1 + context.ahead, 1 + context.ahead)
         self.chain = strided_chain(context.masks(prompt), most, self.stride)
         self._context, self._tokens, self._count = context, guessable(context, prompt), count

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
+from decoding.checkpoints.mask_adapter import DEFAULT_PRIORS, DraftPriors
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.experience import AcceptanceStats
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from decoding.checkpoints.adapter import Adapter, merged_arrays, merged_weights
 from decoding.checkpoints.cache_folder import Progress, on_stderr
-from decoding.checkpoints.catalog import Choice, chosen_adapter, chosen_masks
+from decoding.checkpoints.catalog import Choice, chosen_adapter, chosen_masks, resolve
 from decoding.checkpoints.embedded import EMBEDDED_NAMES
-from decoding.checkpoints.identity import TargetIdentity, adapter_sha256, target_identity
+from decoding.checkpoints.identity import TargetIdentity, target_identity
 from decoding.checkpoints.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.quantisation import scheme_of
-from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import base_sha256, read_low_bit, read_stored, read_weights, weight_files
-from decoding.engine.ensemble import PROMPT_ROWS
+from decoding.engine.method import PROMPT_ROWS
 from decoding.engine.target import AnyTarget
 from decoding.errors import UnsupportedModel, told_what_is_missing
 from decoding.serving.model_queue import Batcher
@@ -51,9 +50,9 @@ def load_text_decoder(
 ) -> TextDecoder:
     """Fetch (once) and load a model.
 
-    target "auto" takes `fast_target` if it knows the architecture, otherwise transformers; in int8 it takes
-    `cpu_target` if the CPU runs its kernels. dtype "auto": see `auto_dtype`; "int8" means 8-bit matrices and fp32 for the
-    rest, on a CPU; "stored" means the packed matrices of a quantised checkpoint, and bf16 for the rest on a GPU, fp32 on a CPU.
+    target "auto" takes `fast_target` if it knows the architecture, otherwise transformers; int8 runs in `cpu_target` alone,
+    on a CPU that runs its kernels. dtype "auto": see `auto_dtype`; "int8" means 8-bit matrices and fp32 for the rest;
+    "stored" means the packed matrices of a quantised checkpoint, and bf16 for the rest on a GPU, fp32 on a CPU.
     device "auto" is CUDA if available. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even if it was
     trained on another model. kv_dtype "fp8" keeps keys and values in FP8 (on one GPU), "auto" in the type that is computed in.
@@ -63,7 +62,7 @@ def load_text_decoder(
     Raises ModelUnavailable (also where an extra is not installed), UnsupportedModel, AdapterMismatch, or ValueError for an
     unknown dtype or fewer rows than 0.
     """
-    weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
+    weights, where = chosen_dtype(dtype, device, name if target == "auto" else "")
     fp8_cache = _keeps_fp8(kv_dtype, where, target)
     path, cache_bytes = resolve(name, progress), prefix_cache_mb << 20
     if (told := memory_needed(path, weights, processes_here(), where, fp8_cache)) is not None:
@@ -138,8 +137,10 @@ def _target(
     fp8_cache: bool,
     progress: Progress,
 ) -> AnyTarget:
-    if dtype == "int8" and (device != "cpu" or kind == "hf"):
+    if dtype == "int8" and (device != "cpu" or kind != "auto"):
         raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
+    if dtype == "int8" and not runs_cpu_kernels():
+        raise UnsupportedModel("int8 weights need a processor with AVX2: give --dtype fp32 or bf16")
     if dtype == "stored" and (adapter or kind == "hf"):
         raise UnsupportedModel(
             "packed weights run in our own forward and without an adapter: give --dtype bf16 or fp32"
@@ -153,11 +154,11 @@ def _target(
         return parallel_target(leader, path, dtype, device, folder, cache_bytes)
     if kind != "hf" and _known(path, must=kind == "fast" or dtype in ("int8", "stored")):
         if dtype == "stored":
-            return _fast_target(path, read_low_bit(path), dtype, device, None, None, cache_bytes, fp8_cache)
-        if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
+            return _fast_target(path, read_low_bit(path), dtype, device, None, cache_bytes, fp8_cache)
+        if dtype == "int8":
             return _cpu_target(path, adapter, masks, cache_bytes, keep_prompts, progress)
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
-        return _fast_target(path, weights, dtype, device, adapter, masks, cache_bytes, fp8_cache)
+        return _fast_target(path, weights, dtype, device, masks, cache_bytes, fp8_cache)
     from decoding.targets.hf_target import HfTarget
 
     target = HfTarget.load(path, dtype=tensor_dtype(dtype), device=device, keep_prefixes=cache_bytes > 0)
@@ -173,7 +174,6 @@ def _fast_target(
     weights: "Iterable[tuple[str, Any]]",
     dtype: Dtype,
     device: str,
-    adapter: Adapter | None,
     masks: MaskAdapter | None,
     cache_bytes: int,
     fp8_cache: bool,
@@ -187,8 +187,6 @@ def _fast_target(
         model.fp8_cache = fp8_cache
         model.prepare()
         return FastTarget(model, cache_bytes)
-    if dtype == "int8":
-        weights = _rounded(path, weights, adapter)
     return FastTarget(FastModel(load_config(path), weights, tensor_dtype(dtype), device, masks), cache_bytes)
 
 
@@ -201,8 +199,7 @@ def _cpu_target(
     progress: Progress,
 ) -> AnyTarget:
     from decoding.targets.int8.compiled import is_compiled, source_key
-    from decoding.targets.int8.cpu_model import CpuModel
-    from decoding.targets.int8.cpu_target import CpuTarget, kept_prompts
+    from decoding.targets.int8.cpu_target import CpuModel, CpuTarget, kept_prompts
     from decoding.targets.int8.packed_model import Arrays, kept_packed, packed_key
 
     config = load_config(path)
@@ -220,16 +217,6 @@ def _cpu_target(
     model.warm_up()
     kept = kept_prompts(model, f"{packed_key(files)} {source_key()}") if keep_prompts else None
     return CpuTarget(model, cache_bytes, kept)
-
-
-def _rounded(
-    path: Path, weights: "Iterable[tuple[str, Tensor]]", adapter: Adapter | None
-) -> "Iterable[tuple[str, Tensor]]":
-    """The weights in 8 bits, from the cache if they are there."""
-    from decoding.targets.int8.quantize import kept, rounded_model
-
-    key = adapter_sha256(adapter) if adapter else None
-    return kept(weight_files(path), key, lambda: rounded_model(load_config(path), weights)).items()
 
 
 def _known(path: Path, must: bool) -> bool:
@@ -263,7 +250,7 @@ def tensor_dtype(dtype: Dtype, device: str = "cpu") -> "torch.dtype":
     import torch
 
     stored = torch.float32 if device == "cpu" else torch.bfloat16
-    return {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8, "stored": stored}[dtype]
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "stored": stored}[dtype]
 
 
 def runtime_of(dtype: Dtype, device: str) -> str:
@@ -282,6 +269,6 @@ def auto_dtype(device: str, model: str = "") -> Dtype:
 
 
 def _computes_bf16() -> bool:
-    from decoding.targets.fast_ops import computes_bf16
+    from decoding.targets.llama_model import computes_bf16
 
     return computes_bf16()

@@ -18,8 +18,8 @@ from threading import Condition
 from time import perf_counter
 from typing import TypeVar
 
-from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.engine.loop import Decoding, Request, advance
+from decoding.engine.method import PROMPT_ROWS
 from decoding.engine.rounds import Round
 from decoding.engine.target import AnyTarget
 from decoding.targets.own_thread import hold_torch_to_one_thread

@@ -18,14 +18,12 @@ from torch import Tensor
 
 from decoding.checkpoints.adapter import merged_weights, read_adapter
 from decoding.checkpoints.mask_adapter import read_mask_adapter
-from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.model_config import HEAD, load_config
 from decoding.checkpoints.weight_files import check_parts, read_parts, read_weights
 from decoding.errors import ModelError, UnsupportedModel, pip_install
 from decoding.targets.fast_target import FastModel
-from decoding.targets.int8.rounding import HEAD
 from decoding.targets.llama_model import LlamaModel
-from decoding.targets.parallel import GroupShare, ParallelTarget, Split
-from decoding.targets.process_group import Group, Leader, Message
+from decoding.targets.parallel import Group, GroupShare, Leader, Message, ParallelTarget, Split
 from kernels.available import runs_kernels
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from decoding.targets.process_group import Leader
+    from decoding.targets.parallel import Leader
 
 _led: list["Leader"] = []  # this process, where it is the first of several
 
@@ -36,7 +36,7 @@ def join(at_end: Callable[[Callable[[], None]], object]) -> bool:
     """Join the processes that torchrun started. True in the first one, which leaves them by what it hands to `at_end`; in the
     others False, when the first has ended or is lost. Raises ModelUnavailable where the environment is incomplete.
     """
-    from decoding.targets.process_group import Group, Leader
+    from decoding.targets.parallel import Group, Leader
 
     group = Group()
     if group.rank == 0:

@@ -12,19 +12,19 @@ from itertools import accumulate, pairwise
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
 
-from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
-from decoding.checkpoints.mask_adapter import MaskAdapter
+from decoding.checkpoints.mask_adapter import DEFAULT_PRIORS, DraftPriors, MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import Array, ForwardInput, ForwardOutput, PairScores
-from decoding.targets.kv_cache import StateTable, TokenTable
 from decoding.targets.prefix_cache import (
     Cache,
     CachedSequence,
     Chunk,
     Entry,
     PrefixCache,
+    StateTable,
     TappedRows,
+    TokenTable,
     in_batches,
     longest_prefix,
 )
@@ -34,7 +34,7 @@ CACHE_BYTES = 1 << 30
 
 
 class Model(Protocol):
-    """What a target needs of its model beside the forward."""
+    """What a target needs of its model besides the forward."""
 
     config: ModelConfig
 

@@ -2,7 +2,7 @@
 
 Tables on a GPU whose accepted rows are moved together: the moves of all sequences of a round are one or two launches.
 
-A commit only notes its move. Whoever asks for a table's numbers next, such as the next forward, has all noted moves made.
+A commit only notes its move. The next reader of a table's numbers, such as the next forward, makes all noted moves first.
 
 The forward of `fast_model` on a GPU: our kernels between cuBLAS's products, captured once per size as a CUDA graph.
 
@@ -18,17 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.targets.fast_ops import RopeTable
-from decoding.targets.llama_model import Layer, LlamaModel
-from decoding.targets.tensor_tables import TensorTable
+from decoding.targets.llama_model import Layer, LlamaModel, RopeTable, TensorTable
 from kernels.gpu.compaction import Move, compact
 from kernels.gpu.low_bit import LowBit
 from kernels.gpu.low_bit_product import low_bit_product
 from kernels.gpu.norm import adapt_and_norm, add_rms_norm, gated
-from kernels.gpu.ragged import Ragged, SequenceRows
-from kernels.gpu.rope import rotate_and_store, scale_planes
-from kernels.gpu.tables import Graph, RecentGraphs, padded
-from kernels.gpu.tree_attention import tree_attention
+from kernels.gpu.ragged import Graph, Ragged, RecentGraphs, SequenceRows, padded
+from kernels.gpu.tree_attention import rotate_and_store, scale_planes, tree_attention
 
 
 class Moves:

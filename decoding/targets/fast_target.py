@@ -36,10 +36,16 @@ from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.tensor_choice import chooser, chosen_together, dtype_name, scores_of
 from decoding.targets import prefix_cache
 from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
-from decoding.targets.fast_ops import attend, attend_behind, attention_bias, rotate
-from decoding.targets.int8.quantize import rotated
-from decoding.targets.llama_model import Layer, LlamaModel
-from decoding.targets.tensor_tables import SharedTable, TensorTable
+from decoding.targets.llama_model import (
+    Layer,
+    LlamaModel,
+    SharedTable,
+    TensorTable,
+    attend,
+    attend_behind,
+    attention_bias,
+    rotate,
+)
 from kernels.gpu.ragged import SequenceRows
 
 
@@ -67,19 +73,19 @@ class FastModel(LlamaModel):
         spans = list(self._spans(rows))
         tokens = list(chain.from_iterable(each.tokens for each in rows))
         x, masks = self._embedded(tokens)
-        states, x = {0: x}, self._rotated(x)
+        states = {0: x}
         for index, layer in enumerate(self.layers):
             if self.masks and masks is not None:
                 x = self.masks.adapt(index, masks, x)
             x = self._attention(layer, index, x, cos, sin, spans)
             x = self._mlp(layer, x)
             if index + 1 in taps:
-                states[index + 1] = self._rotated_back(x)
+                states[index + 1] = x
         if len(self.layers) in taps:
-            x = states[len(self.layers)] = self.norm(self._rotated_back(x), self.final_norm)
+            x = states[len(self.layers)] = self.norm(x, self.final_norm)
             x = x[wanted]
         else:
-            x = self.norm(self._rotated_back(x[wanted]), self.final_norm)
+            x = self.norm(x[wanted], self.final_norm)
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
         logits = self.head(x).float() if heads else x.new_empty(0, self.config.vocab_size)
         return logits, hidden
@@ -139,13 +145,6 @@ class FastModel(LlamaModel):
         gate, up = layer.gate_up(self.norm(x, layer.mlp_norm)).chunk(2, 1)
         return layer.down(functional.silu(gate).mul_(up)).add_(x)
 
-    def _rotated(self, x: Tensor) -> Tensor:
-        """As the layers work on it."""
-        return x if self.rotation is None else rotated(x, self.rotation)
-
-    def _rotated_back(self, x: Tensor) -> Tensor:
-        return x if self.rotation is None else rotated(x, self.rotation.t())
-
 
 CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
 FastSequence = prefix_cache.CachedSequence[SharedTable]
@@ -185,7 +184,7 @@ class FastTarget(CachedTarget[SharedTable, SharedTable]):
 
     @property
     def weight_dtype(self) -> str:
-        return "stored" if self.model.is_packed else dtype_name(self.model.weight_dtype)
+        return "stored" if self.model.is_packed else dtype_name(self.model.dtype)
 
     @property
     def runtime(self) -> str:

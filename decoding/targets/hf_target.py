@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
+from decoding.checkpoints.mask_adapter import DEFAULT_PRIORS, DraftPriors
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import DraftCaches, ForwardInput, ForwardOutput

@@ -95,7 +95,7 @@ FOLDER = "database_description"
 
 
 def open_described(file: Path, engine: Engine) -> Database:
-    """The database, or its copy in another engine, with the descriptions of its columns if BIRD's folder of them lies beside
+    """The database, or its copy in another engine, with the descriptions of its columns if BIRD's folder of them lies next to
     the file. Raises OpenError."""
     database = opened_copy(file, engine)
     schema = database.schema()

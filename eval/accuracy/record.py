@@ -139,11 +139,11 @@ def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
     try:
         held = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ResumeError(f"{file} is damaged ({error}): delete its folder to start anew") from error
+        raise ResumeError(f"{file} is damaged ({error}): delete its folder to start again") from error
     for key in changed_keys(held, wanted)[:1]:
         raise ResumeError(
             f"{file.parent} holds a run with {key} = {held.get(key)}, not {wanted.get(key)}: "
-            "choose another output folder, or delete that one to start anew"
+            "choose another output folder, or delete that one to start again"
         )
 
 
@@ -155,4 +155,4 @@ def read_records(path: Path, kind: type[R]) -> list[R]:
     try:
         return [kind.from_json(json.loads(line)) for _, line in whole_lines(path)]
     except (ValueError, KeyError, TypeError) as error:
-        raise ResumeError(f"{path} is damaged ({error}): delete its folder to start anew") from error
+        raise ResumeError(f"{path} is damaged ({error}): delete its folder to start again") from error

@@ -23,7 +23,7 @@ from sqlglot import exp, parse_one
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.assistant import Assistant
-from agent.outcomes import fingerprint
+from agent.candidates import fingerprint
 from eval.datasets.official import Example, Part, load_authored
 from tools.databases.database import Database
 from tools.databases.open_database import open_database

@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.generators.sqlite import SQLiteGenerator
 
 from agent.grammar.words import is_plain
-from agent.prompts.plan_format import Plan, PlannedTable
+from agent.prompts.slots import Plan, PlannedTable
 from tools.schema import ColumnRef, Schema
 from tools.sql.from_sqlite import quoted_strings
 from tools.sql.scope import FromItem, common_table, enclosing, parse_quietly, sources

@@ -83,7 +83,7 @@ def load_bird(data: Path) -> list[Example]:
     """Read BIRD. `data` holds dev.json and dev_databases/DB/DB.sqlite, or is mini-dev, with mini_dev_sqlite.json instead.
 
     A folder that contains such a folder as dev/ or MINIDEV/ is accepted too, and a mini-dev without databases uses those of
-    the dev/ beside it. Raises `DatasetError`.
+    the dev/ next to it. Raises `DatasetError`.
     """
     folder = next((f for f in (data, data / "dev", data / "MINIDEV") if _bird_file(f)), data)
     file = _bird_file(folder) or folder / "dev.json"

@@ -1,7 +1,5 @@
 """How the cost of decoding grows, and the lower bound of this machine.
 
-Draws line charts as SVG: one curve each, labelled axes that start at zero, and points with their values.
-
 A lower bound for any implementation on this machine: the time to read a model's weights, and to multiply with them.
 
 Measures how the cost of decoding grows with the context, the draft, the batch, and the size of the schema.
@@ -10,10 +8,9 @@ Measures how the cost of decoding grows with the context, the draft, the batch, 
 import json
 import random
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -23,57 +20,14 @@ import torch
 
 from agent.assemble import LoadedModel
 from agent.conversation import Conversation
-from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.catalog import resolve
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, ForwardInput
 from decoding.serving.text_decoder import TextDecoder
-from decoding.timing import time_forward, time_side_by_side
+from decoding.timing import time_forward
 from tools.databases.open_database import open_database
-
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 420, 260, 56, 40, 34  # pixels
-_INK, _GRID = "#1f4e79", "#d0d0d0"
-_TICKS = 4
-
-
-def charts(panels: Sequence[tuple[str, str, str, Sequence[tuple[float, float]]]]) -> str:
-    """An SVG of panels (title, name of x, name of y, points sorted by x), two side by side."""
-    rows = (len(panels) + 1) // 2
-    drawn = "".join(
-        f'<g transform="translate({(i % 2) * _WIDTH},{(i // 2) * _HEIGHT})">{_panel(*panel)}</g>'
-        for i, panel in enumerate(panels)
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{2 * _WIDTH}" height="{rows * _HEIGHT}" '
-        f'font-family="sans-serif" font-size="11">'
-        f'<rect width="100%" height="100%" fill="white"/>{drawn}</svg>\n'
-    )
-
-
-def _panel(title: str, x_name: str, y_name: str, points: Sequence[tuple[float, float]]) -> str:
-    right, floor = _WIDTH - 20, _HEIGHT - _BOTTOM
-    x_most, y_most = (max(values) or 1.0 for values in zip(*points, strict=True))
-    at = [(_LEFT + x / x_most * (right - _LEFT), floor - y / y_most * (floor - _TOP)) for x, y in points]
-    grid = ""
-    for tick in range(_TICKS + 1):
-        y = floor - tick / _TICKS * (floor - _TOP)
-        grid += f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="{_GRID}"/>'
-        grid += f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{y_most * tick / _TICKS:.4g}</text>'
-        x = _LEFT + tick / _TICKS * (right - _LEFT)
-        grid += f'<text x="{x:.1f}" y="{floor + 15}" text-anchor="middle">{x_most * tick / _TICKS:.4g}</text>'
-    dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_INK}"><title>{point[0]:g}: {point[1]:.4g}</title></circle>'
-        for (x, y), point in zip(at, points, strict=True)
-    )
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
-    return (
-        f'<text x="{_LEFT}" y="18" font-weight="bold">{escape(title)}</text>{grid}'
-        f'<polyline points="{line}" fill="none" stroke="{_INK}" stroke-width="2"/>{dots}'
-        f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(x_name)}</text>'
-        f'<text transform="translate(12,{(floor + _TOP) / 2}) rotate(-90)" text-anchor="middle">{escape(y_name)}</text>'
-    )
-
 
 _MOST_READ = 256 << 20  # bytes: fewer where the model has fewer, as caches hold a part of them
 _MATRIX = 1024  # rows and columns
@@ -133,7 +87,6 @@ def _best_s(do: Callable[[], torch.Tensor]) -> float:
 
 CONTEXTS = (64, 256, 512, 1024, 2048, 4096, 8192)  # tokens
 DRAFTS = (0, 1, 3, 7, 15, 31, 63, 127)  # nodes
-ROWS = (1, 8, 16, 32, 64)  # of a forward: the last token and a draft
 BATCHES = (1, 2, 4, 8, 16)  # sequences
 SCHEMAS = (10, 30, 100, 300, 1000)  # tables
 CONTEXT = 400  # tokens of context at which draft and batch are measured
@@ -147,7 +100,7 @@ class Point:
 
     varied: str  # context, draft, batch, schema, rows
     size: int
-    ms: float  # median of a forward (for rows: the least) or, for a schema, of a whole question
+    ms: float  # median of a forward or, for a schema, of a whole question
     detail: dict[str, float]  # further figures measured at this size
 
 
@@ -159,15 +112,9 @@ def measure_cost(
     folder: Path,
     repeats: int = 5,
     say: Say = lambda text: None,
-    beside: Mapping[str, AnyTarget] | None = None,
 ) -> list[Point]:
-    """Measure all five sweeps. Sizes that the model does not support are left out.
-
-    beside: other targets by name, timed by rows in turn with the model's own.
-    """
+    """Measure all four sweeps. Sizes that the model does not support are left out."""
     target_of = loaded.decoder.alone
-    say("rows")
-    rows = target_of(lambda target: list(_rows({"": target, **(beside or {})}, repeats)))
     say("context")
     points = target_of(lambda target: list(_contexts(target, repeats)))
     say("draft")
@@ -177,19 +124,7 @@ def measure_cost(
     for tables in SCHEMAS:
         say(f"schema of {tables} tables")
         points.append(_schema(loaded, folder, tables))
-    return rows + points  # a terminal shows the first lines
-
-
-def _rows(targets: Mapping[str, AnyTarget], repeats: int) -> Iterator[Point]:
-    """Forwards by their rows, and how many one-row forwards of the same target each of them takes."""
-    context = min(CONTEXT, *(target.max_length - 1 - max(ROWS) for target in targets.values()))
-    times = time_side_by_side(targets, context, [rows - 1 for rows in ROWS], repeats)
-    for rows in ROWS:
-        detail: dict[str, float] = {}
-        for name in targets:
-            ms, start = times[name, rows - 1], f"{name}_" if name else ""
-            detail |= {f"{start}one_row": ms / times[name, 0]} | ({f"{start}ms": ms} if name else {})
-        yield Point("rows", rows, times["", rows - 1], detail)
+    return points
 
 
 def _contexts(target: AnyTarget, repeats: int) -> Iterator[Point]:
@@ -272,18 +207,6 @@ def _database(path: Path, tables: int) -> Path:
 
 
 def write(points: Iterable[Point], out: Path) -> None:
-    """Write cost.json and cost.svg."""
-    points = list(points)
+    """Write cost.json."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "cost.json").write_text(json.dumps([asdict(point) for point in points], indent=2) + "\n", encoding="utf-8")
-    names = {
-        "context": ("a plain step by context", "tokens of context", "ms"),
-        "draft": (f"a forward by draft, {CONTEXT} tokens of context", "draft nodes", "ms"),
-        "batch": ("plain tokens a second by batch", "sequences", "tokens/s"),
-        "schema": ("a question by schema", "tables", "ms"),
-    }
-    panels = [
-        (*words, [(p.size, p.detail.get("plain_tokens_per_s", p.ms)) for p in points if p.varied == varied])
-        for varied, words in names.items()
-    ]
-    (out / "cost.svg").write_text(charts([panel for panel in panels if panel[3]]), encoding="utf-8")

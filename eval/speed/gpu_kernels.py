@@ -22,9 +22,10 @@ from decoding.checkpoints.model_config import Family, ModelConfig, Rope
 from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastTarget
 from decoding.timing import time_forward
-from kernels.gpu import choice, compaction, domino, low_bit_product, norm, rope, tree_attention
+from kernels.gpu import choice, compaction, domino, low_bit_product, norm, tree_attention
 from kernels.gpu import norm as adapted_norm
 from kernels.gpu import norm as gate
+from kernels.gpu import tree_attention as rope
 from kernels.gpu.low_bit import low_bit_reference, packed
 from kernels.gpu.ragged import Ragged, SequenceRows
 
@@ -239,7 +240,7 @@ def _domino(shape: Shape) -> Case:
     arguments = base, ids, shape.random(shape.guesses, shape.rank), shape.random(shape.gru), weights
     read = base.nbytes + (shape.guesses - 1) * weights.outputs.nbytes + shape.guesses * weights.recurrent.nbytes
     case = _against_reference("domino", domino.correct_chain, domino.correct_chain_reference, read, *arguments)
-    from kernels.gpu.tables import Graph
+    from kernels.gpu.ragged import Graph
 
     return Case(case.kernel, Graph(case.run, base.device), {**case.others, "without a graph": case.run}, read)
 

@@ -174,7 +174,6 @@ def magnitude(b: Any, x: Any) -> Any:
     return _elementwise(b, "llvm.fabs", x)
 
 
-add_floats = _reduction(0.0, plus, plus)
 add_squares = _reduction(0.0, lambda b, lanes, x: fma(b, x, x, lanes), plus)
 largest = _reduction(float("-inf"), lambda b, lanes, x: greater(b, x, lanes), greater, 4)
 largest_magnitude = _reduction(0.0, lambda b, lanes, x: greater(b, magnitude(b, x), lanes), greater, 4)

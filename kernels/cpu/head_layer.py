@@ -167,7 +167,7 @@ def _attend(layer, rows, text, kv_head, qkv, width, out, scratch):  # type: igno
 
 def layer_scratch(layer: Layer, rows: int, text_rows: int, own_rows: int, score_stride: int) -> int:
     """Bytes that the kernels need for so many rows, of which no text has more than `text_rows`; those see at most `own_rows`
-    beside what went before."""
+    besides what went before."""
     queries, width = layer.heads * layer.dim, (layer.heads + 2 * layer.kv_heads) * layer.dim
     inner, outputs = layer.down.inputs, text_rows * layer.heads // layer.kv_heads
     attention = 4 * (2 * outputs * layer.dim + outputs + own_rows + BLOCK) + outputs * score_stride

@@ -125,7 +125,7 @@ def mask_layer_bytes(rank: int, hidden: int) -> int:
 
 
 def ahead_room(rank: int, hidden: int) -> int:
-    """Bytes that `ahead.ahead_rows` needs beside its rows."""
+    """Bytes that `ahead.ahead_rows` needs besides its rows."""
     return 4 * hidden + 12 * (hidden + rank) + LINE
 
 
@@ -140,7 +140,7 @@ def weight_stride(positions: int) -> int:
 
 
 def attention_room(dim: int, positions: int) -> int:
-    """Bytes that attention takes beside the scores. dim: of a padded head."""
+    """Bytes that attention takes besides the scores. dim: of a padded head."""
     return (OUTPUTS + 1) * (8 * max(dim, PAGE) + 2 * dim + 2 * weight_stride(positions))  # a row more: of ones
 
 

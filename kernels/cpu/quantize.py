@@ -120,20 +120,6 @@ def transformed(b: Any, vectors: Sequence[Any]) -> list[Any]:
     return vectors
 
 
-@intrinsic
-def hadamard_64(typing: Any, x: Any) -> Any:
-    """The transform of 64 floats that lie side by side, times 8, in place; an address."""
-
-    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
-        (x,) = arguments
-        places = [constant(4 * LANES * index) for index in range(POINTS // LANES)]
-        for place, vector in zip(places, transformed(b, [load(b, x, place) for place in places]), strict=True):
-            store(b, vector, x, place)
-        return context.get_dummy_value()
-
-    return types.void(types.intp), codegen
-
-
 @kernel
 def hadamard(x, count):  # type: ignore[no-untyped-def]
     """In place, 64 points of a stride of count / 64 each, times 8 (the transform itself is orthonormal). x: an address."""

@@ -2,7 +2,7 @@
 to the last.
 
 The sum of an output is one chain of fused multiply-adds, so it depends on neither the tile that it lies in nor on what
-is summed beside it; a row of weight 0 changes nothing.
+is summed with it; a row of weight 0 changes nothing.
 """
 
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.gpu.philox import gumbel
-from kernels.gpu.tables import on_triton, padded
+from kernels.gpu.ragged import on_triton, padded
 
 _TILE = 1024  # tokens
 _SLACK = tl.constexpr(1e-3)  # above the rounding of the fp32 bound and of logit + noise

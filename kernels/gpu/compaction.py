@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.tables import on_triton, padded, sent
+from kernels.gpu.ragged import on_triton, padded, sent
 
 _MOST_COLUMNS = 1024  # of a program
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.tables import on_triton, padded
+from kernels.gpu.ragged import on_triton, padded
 
 _TILE = 64  # tokens
 _UNITS = 128  # of the encoder, in a program

@@ -5,7 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.gpu.low_bit import BLOCK, LowBit, low_bit_reference
-from kernels.gpu.tables import on_triton
+from kernels.gpu.ragged import on_triton
 
 _ROWS = tl.constexpr(16)  # the least of a matrix product
 

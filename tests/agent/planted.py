@@ -6,7 +6,7 @@ from dataclasses import replace
 from pkgutil import resolve_name
 from typing import Any
 
-from agent.observe.node_table import NODES
+from agent.observe.step_record import NODES
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Spider's and BIRD's gold SQL with their schemas, from the shared data beside the checkout."""
+"""Spider's and BIRD's gold SQL with their schemas, from the shared data next to the checkout."""
 
 import json
 from functools import cache

@@ -11,8 +11,7 @@ from agent.conversation import Conversation
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
-from tools.example.questions import STARTERS, ExampleQuestion
-from tools.linking.questions import starters
+from tools.linking.questions import STARTERS, ExampleQuestion, starters
 from tools.result import Result
 
 QUESTIONS = ("How many customers are there?", "Which artists come from Norway?", "What does the average record cost?")

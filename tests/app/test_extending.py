@@ -17,11 +17,11 @@ from agent.assistant import Assistant
 from agent.context import AgentContext, AgentOptions
 from agent.graph import build_graph
 from agent.observe.events import Finished, Noted, Started
-from agent.observe.node_table import NODES, step_title
+from agent.observe.step_record import NODES, step_title
 from agent.prompts.profiles import load_profile
 from app.cli import app
 from app.shared import exit_codes
-from app.shared.option_groups import Asking
+from app.shared.options import Asking
 from decoding.engine.sampler import Sampler
 from decoding.heads.head import load_head
 from decoding.heads.kinds import KINDS

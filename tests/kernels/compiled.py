@@ -13,9 +13,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from kernels.gpu import choice, compaction, domino, low_bit_product, norm, rope, tree_attention
+from kernels.gpu import choice, compaction, domino, low_bit_product, norm, tree_attention
 from kernels.gpu import norm as adapted_norm
 from kernels.gpu import norm as gate
+from kernels.gpu import tree_attention as rope
 from kernels.gpu.low_bit import LowBit
 from kernels.gpu.ragged import Ragged, SequenceRows
 

@@ -19,8 +19,16 @@ from kernels.gpu.compaction import Move, compact
 from kernels.gpu.low_bit import LowBit, joined, low_bit_reference, packed
 from kernels.gpu.low_bit_product import low_bit_product
 from kernels.gpu.ragged import Ragged, SequenceRows
-from kernels.gpu.rope import read_rows, rotate_and_store, rotate_and_store_reference, rounded, scale_planes, write_rows
-from kernels.gpu.tree_attention import tree_attention, tree_attention_reference
+from kernels.gpu.tree_attention import (
+    read_rows,
+    rotate_and_store,
+    rotate_and_store_reference,
+    rounded,
+    scale_planes,
+    tree_attention,
+    tree_attention_reference,
+    write_rows,
+)
 from tests.kernels.ragged_data import DEVICE, tree
 
 KINDS = ("fp8", "int8", "int4")
@@ -84,7 +92,7 @@ def test_wide_programs_and_a_bias(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def dots_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the interpreter multiply as a GPU does, whose rows do not depend on each other. It asks numpy, and OpenBLAS on
-    processors with AVX2 gives a row other last bits beside other rows.
+    processors with AVX2 gives a row other last bits among other rows.
     """
 
     def dot(self: InterpreterBuilder, a: Any, b: Any, d: Any, *_: Any) -> TensorHandle:

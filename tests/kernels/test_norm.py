@@ -19,8 +19,12 @@ from kernels.gpu.compaction import Move, compact
 from kernels.gpu.domino import Correction, correct_chain, correct_chain_reference
 from kernels.gpu.norm import adapt_and_norm, adapt_and_norm_reference, add_rms_norm, add_rms_norm_reference
 from kernels.gpu.ragged import Ragged
-from kernels.gpu.rope import rotate_and_store, rotate_and_store_reference
-from kernels.gpu.tree_attention import tree_attention, tree_attention_reference
+from kernels.gpu.tree_attention import (
+    rotate_and_store,
+    rotate_and_store_reference,
+    tree_attention,
+    tree_attention_reference,
+)
 from tests.kernels.ragged_data import DEVICE, mixed_batch, part, tree
 
 

@@ -1,6 +1,6 @@
 """Guards the documents: every test, file and folder that they name is there.
 
-Tests leave nothing in the cache folder of whoever runs them.
+Tests leave nothing in the cache folder of the person who runs them.
 """
 
 import re

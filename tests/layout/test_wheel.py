@@ -1,6 +1,6 @@
 """Guards the wheel: one package, which works in a folder that has an `app/`, a `tools/` and an `agent/` of its own.
 
-Once it put eight packages into site-packages, and `import sqlagent` failed beside somebody's `tools/`.
+Once it put eight packages into site-packages, and `import sqlagent` failed with somebody's `tools/` installed.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Spider's dev questions and databases, for tests that measure on them. Skips where the data is not beside the project."""
+"""Spider's dev questions and databases, for tests that measure on them. Skips where the data is not next to the project."""
 
 import json
 import sqlite3

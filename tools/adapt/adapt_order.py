@@ -4,10 +4,10 @@ Makes one query of several former ones that differ in one value: "which of the t
 one for Germany. It uses no model and runs no query.
 
 Changes of a query's order for which a short second question asks: sort, keep the first, keep the one that has the most, turn
-the order. See `tools.adapt.adapt_query` for what they have in common.
+the order. See `tools.adapt.adapt_filter` for what they have in common.
 
 Changes of a query's shape for which a short second question asks: count, group, another aggregate, or more
-columns. See `tools.adapt.adapt_query` for what they have in common.
+columns. See `tools.adapt.adapt_filter` for what they have in common.
 """
 
 import re
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from tools.adapt.adapt_query import RESULT, Change, Request, aggregates_of, is_date, telling
+from tools.adapt.adapt_filter import RESULT, Change, Request, aggregates_of, is_date, telling
 from tools.linking.word_forms import NUMBER_WORDS, name_stems, stem, word_set
 from tools.sql.scope import parse_or_nothing
 
@@ -139,7 +139,7 @@ def limit(request: Request) -> exp.Query | None:
 
     Only a sorted list has first rows:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
     >>> adapt_query("Only the top three.", "SELECT title FROM albums ORDER BY price DESC", (), shop, [limit])
@@ -156,7 +156,7 @@ def sort(request: Request) -> exp.Query | None:
 
     The words name a column and a direction:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
     >>> adapt_query("Sort them by price, highest first.", "SELECT title FROM albums", (), shop, [sort])
@@ -184,7 +184,7 @@ def extreme(request: Request) -> exp.Query | None:
 
     The groups are sorted by their count, and the first is kept:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("label", "TEXT"),)),), "sqlite")
     >>> adapt_query("Which one has the most?", "SELECT label, COUNT(*) FROM albums GROUP BY label", (), shop, [extreme])
@@ -209,7 +209,7 @@ def opposite(request: Request) -> exp.Query | None:
 
     An adjective that compares something else than the order does is left alone:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "duckdb")
     >>> dearest = "SELECT title FROM albums ORDER BY price DESC LIMIT 1"
@@ -327,7 +327,7 @@ def count(request: Request) -> exp.Query | None:
 
     The rows of the list are counted, under the same condition:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("label", "TEXT"))),), "sqlite")
     >>> adapt_query("How many is that?", "SELECT title FROM albums WHERE label = 'Tidal Wax'", (), shop, [count])
@@ -347,7 +347,7 @@ def group(request: Request) -> exp.Query | None:
 
     An average of all albums becomes one for each label:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("label", "TEXT"), Column("price", "REAL"))),), "sqlite")
     >>> adapt_query("And by label?", "SELECT AVG(price) FROM albums", (), shop, [group])
@@ -375,7 +375,7 @@ def aggregate(request: Request) -> exp.Query | None:
 
     The column stays the same:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("price", "REAL"),)),), "sqlite")
     >>> adapt_query("And the highest?", "SELECT AVG(price) FROM albums", (), shop, [aggregate])
@@ -398,7 +398,7 @@ def columns(request: Request) -> exp.Query | None:
 
     The word 'too' keeps the columns that are listed:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
     >>> adapt_query("Show the price too.", "SELECT title FROM albums", (), shop, [columns])
@@ -424,7 +424,7 @@ def dates_too(request: Request) -> exp.Query | None:
 
     The date's name has the verb:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> staff = Schema((Table("employees", (Column("name", "TEXT"), Column("hired_on", "DATE"))),), "sqlite")
     >>> adapt_query("Add the day each of them was hired.", "SELECT name FROM employees", (), staff, [dates_too])
@@ -443,7 +443,7 @@ def counts_too(request: Request) -> exp.Query | None:
 
     The noun is the table whose rows are grouped:
 
-    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.adapt.adapt_filter import adapt_query
     >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("label", "TEXT"),)),), "sqlite")
     >>> former = "SELECT label FROM albums GROUP BY label ORDER BY COUNT(*) DESC LIMIT 3"

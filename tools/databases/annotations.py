@@ -19,7 +19,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """Relations beside those that the database declares, and descriptions by (table, column), which take the place of the
+    """Relations besides those that the database declares, and descriptions by (table, column), which take the place of the
     database's own comments."""
 
     relations: tuple[Relation, ...] = ()

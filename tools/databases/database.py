@@ -141,8 +141,8 @@ class DatabaseKind:
 DATABASE_KINDS: dict[str, DatabaseKind] = {
     "duckdb": DatabaseKind(
         lambda sources: True,
-        "tools.databases.files.open_files:open_files",
-        "tools.databases.files.open_files:open_files_apart",
+        "tools.databases.open_database:open_files",
+        "tools.databases.open_database:open_files_apart",
     ),
     "server": DatabaseKind(
         lambda sources: is_url(sources[0]) and not names_a_file(sources[0]),

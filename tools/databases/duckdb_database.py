@@ -30,8 +30,7 @@ import duckdb
 
 from tools.databases.choices import fetch_rows
 from tools.databases.duckdb_catalog import DuckDBReads, own_names, read_schema
-from tools.databases.guarded_database import GuardedDatabase, stop_error
-from tools.databases.query_errors import query_error
+from tools.databases.guarded_database import GuardedDatabase, query_error, stop_error
 from tools.processes import Watchdog, remove_folder, spill_folder
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema, Table
@@ -177,7 +176,7 @@ class DuckDBDatabase(GuardedDatabase):
 
     def _with_memory(self, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
         """The connection under that memory limit. Settings are locked, so another limit waits for the running queries
-        and opens the file anew."""
+        and opens the file again."""
         if memory_limit_mb != self._memory_limit_mb:
             self._changed.wait_for(lambda: not self._watchdogs)
             self._let_go()
@@ -190,7 +189,7 @@ class DuckDBDatabase(GuardedDatabase):
         return self._connection
 
     def _check_again(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Whoever wrote the file meanwhile may have made macros that read what is hidden. Raises OpenError."""
+        """The writer of the file may have made macros meanwhile that read what is hidden. Raises OpenError."""
         if self._seen is not None:
             self._own, taken = own_names(connection)
             if taken:

@@ -1,22 +1,139 @@
-"""What the engines' databases do alike: the schema is read once, the guard sees a statement before the engine does, and a query
-that runs can be stopped. What an engine does with a statement that passed is its own part.
+"""What all databases share: the guard's check, a settled order of rows, and errors in plain words.
+
+Reads messages; never runs SQL. DuckDB says all of it itself (`errors_as_json`); the others are read by pattern, and their
+candidates come from the schema by closeness of spelling.
 """
 
+import json
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import ClassVar, Self
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokenizer_core import Token, TokenType
 
 from tools.databases.choices import SchemaCache
 from tools.databases.database import Distinct
-from tools.databases.settled_ties import SETTLED, Settled, settle_ties
+from tools.guard.allowed import ordinary
 from tools.guard.guard import ApprovedQuery, judged
 from tools.processes import Reason, Watchdog
-from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
+from tools.result import DEFAULT_LIMITS, ErrorKind, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
+from tools.sql.scope import FromItem, sources
+from tools.sql.spelling import identifier
+
+SETTLED = ("duckdb", "postgres", "mysql")
+"""Dialects whose engines leave the order of equal rows open; SQLite's is that of its rows."""
+_LIMITS = (TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH)
+_MANY_GROUPINGS = (exp.Cube, exp.GroupingSets, exp.Rollup)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A statement that sorts no rows as equal, and the keys that it has for that."""
+
+    text: str
+    keys: tuple[str, ...]
+
+
+def settle_ties(statement: ApprovedQuery, schema: Schema) -> Settled | None:
+    """The statement with keys added to its own ORDER BY, and to each one that a LIMIT, OFFSET or FETCH follows; None if there
+    is none to add to.
+
+    >>> from tools.guard.guard import judged
+    >>> from tools.schema import Column, Table
+    >>> album = Table("album", (Column("title", "VARCHAR"), Column("price", "DOUBLE")), row_count=9)
+    >>> statement = judged("SELECT title FROM album ORDER BY price LIMIT 1", "duckdb")
+    >>> settle_ties(statement, Schema((album,), "duckdb")).text
+    'SELECT title FROM album ORDER BY price, "album".rowid LIMIT 1'
+    """
+    text, added = statement.text, list[str]()
+    for place, keys in sorted(_additions(statement, schema), reverse=True):
+        text = f"{text[:place].rstrip()}, {', '.join(keys)} {text[place:]}".rstrip()
+        added[:0] = keys
+    return Settled(text, tuple(added)) if added else None
+
+
+def _additions(statement: ApprovedQuery, schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Where a key list ends in the text, and what is to stand there."""
+    root = statement.tree
+    ordered = [node for node in root.find_all(exp.Select, exp.SetOperation) if _is_open(node, node is root)]
+    tokens = Dialect.get_or_raise(schema.dialect).tokenize(statement.text) if ordered else []
+    for query in ordered:
+        own = {_text(key.this, schema).casefold() for key in query.args["order"].expressions}
+        keys = tuple(key for key in _keys(query, schema) if key.removesuffix(" DESC").casefold() not in own)
+        place = _end_of_order(query, tokens) if _is_cut(query) else len(statement.text)
+        if keys and place is not None:
+            yield place, keys
+
+
+def _is_open(query: exp.Expr, is_root: bool) -> bool:
+    """Whether the order of equal rows can be seen, and keys can be added. A Var is the ALL of ORDER BY ALL."""
+    order = query.args.get("order")
+    return order is not None and (is_root or _is_cut(query)) and order.find(exp.Query, exp.Var) is None
+
+
+def _is_cut(query: exp.Expr) -> bool:
+    return bool(query.args.get("limit") or query.args.get("offset"))
+
+
+def _end_of_order(query: exp.Expr, tokens: Sequence[Token]) -> int | None:
+    """Where LIMIT, OFFSET or FETCH begins behind the query's keys; None if the keys cannot be found in the text."""
+    starts = [node.meta["start"] for node in query.args["order"].walk() if "start" in node.meta]
+    depth = 0
+    for token in tokens:
+        if not starts or token.start < max(starts):
+            continue
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if token.token_type in _LIMITS and depth <= 0:
+            return token.start
+    return None
+
+
+def _keys(query: exp.Expr, schema: Schema) -> tuple[str, ...]:
+    """What tells equal rows apart, as SQL; nothing where that is not known."""
+    if not isinstance(query, exp.Select):
+        return _output(query)
+    distinct, group = query.args.get("distinct"), query.args.get("group")
+    if distinct is not None:
+        return () if distinct.args.get("on") else _output(query)
+    if group is not None:
+        are_plain = not group.args.get("all") and group.find(*_MANY_GROUPINGS) is None
+        direction = " DESC" if query.args["order"].expressions[0].args.get("desc") else ""
+        texts = [_text(key, schema) for key in group.expressions] if are_plain else _output(query)
+        return tuple(key + direction for key in texts)
+    entries = sources(query, schema)
+    rows = [_row(entry, schema) for entry in entries]
+    return tuple(key for keys in rows for key in keys) if rows and all(rows) else _output(query)
+
+
+def _row(entry: FromItem, schema: Schema) -> tuple[str, ...]:
+    """What tells the rows of an entry apart: in DuckDB their places, which those of a table have, and those of a view, whose
+    rows are not counted, do not; elsewhere the primary key."""
+    if entry.table is None:
+        return ()
+    if schema.dialect == "duckdb":
+        names = ["rowid"] if entry.table.row_count is not None else []
+        return tuple(exp.column(name, exp.to_identifier(entry.alias, quoted=True)).sql("duckdb") for name in names)
+    keys = [column.name for column in entry.table.columns if column.primary_key]
+    return tuple(f"{identifier(entry.alias, schema.dialect)}.{identifier(key, schema.dialect)}" for key in keys)
+
+
+def _output(query: exp.Expr) -> tuple[str, ...]:
+    """The places of the columns of the result, unless a star hides how many there are."""
+    items = query.selects if isinstance(query, exp.Query) else []
+    return () if any(item.is_star for item in items) else tuple(str(place + 1) for place in range(len(items)))
+
+
+def _text(node: exp.Expr, schema: Schema) -> str:
+    return node.sql(schema.dialect)
+
 
 _SORTS = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
 _STOPPED = ("timeout", "memory", "interrupted", "connection")
@@ -180,3 +297,168 @@ def stop_error(reason: Reason | None, error: Exception, limits: Limits) -> Query
     if isinstance(error, MemoryError):
         return QueryError("memory", str(error) or "out of memory")
     return None
+
+
+_Patterns = tuple[tuple[str, ErrorKind], ...]
+
+_DUCKDB: _Patterns = (
+    (r"read-only mode|configuration has been locked|disabled by configuration|Cannot (?:access|open) file", "refused"),
+    (r'Table "[^"]+" does not have a column named "(?P<name>[^"]+)"', "unknown_column"),
+    (r'Referenced column "(?P<name>[^"]+)" (?:not found|was not found)', "unknown_column"),
+    (r'Referenced table "(?P<name>[^"]+)" not found', "unknown_table"),
+    (r'Ambiguous reference to (?:column name|table|alias) "(?P<name>[^"]+)"', "ambiguous_column"),
+    (r'Table with name "?(?P<name>[^"\s]+)"? does not exist', "unknown_table"),
+    (r"Function with name \"?(?P<name>[^\"\s]+)\"? (?:does not exist|is not in the catalog)", "unknown_function"),
+    (r"syntax error|unterminated|Invalid Input Error: Parser", "syntax"),
+    (r"Query exceeded maximum execution time", "timeout"),
+    (r"Out of Memory|failed to allocate|could not allocate|max_temp_directory_size", "memory"),
+    (r"No function matches the given name and argument types '(?P<name>[^('\s]+)", "type"),
+    (r'column "?(?P<name>[^"\s]+)"? must appear in the GROUP BY clause', "other"),
+    (r"Could not choose a best candidate function", "type"),
+    (r"Cannot (?:compare|mix|cast|combine) values|Could not (?:convert|cast)|Unimplemented type for cast", "type"),
+    (r"Conversion Error|out of range|Overflow", "type"),
+)
+
+_SQLITE: _Patterns = (
+    (r"no such column: (?P<name>.+)", "unknown_column"),
+    (r"cannot join using column (?P<name>.+?) - column not present", "unknown_column"),
+    (r"no such table: (?P<name>.+)", "unknown_table"),
+    (r"no such function: (?P<name>.+)", "unknown_function"),
+    (r"ambiguous column name: (?P<name>.+)", "ambiguous_column"),
+    (r'near "(?P<name>.*)": syntax error|incomplete input|unrecognized token: "(?P<token>.*)', "syntax"),
+    (r"wrong number of arguments to function (?P<name>\w+)|datatype mismatch|integer overflow|malformed JSON", "type"),
+    (r"not authorized|authorization denied|prohibited|readonly database|read-only|one statement at a time", "refused"),
+    (r"vtable constructor failed", "refused"),
+    (r"too big|out of memory", "memory"),
+    (r"interrupted", "interrupted"),
+    (
+        r"database is locked|unable to open|disk I/O error|malformed|not a database|Cannot operate on a closed",
+        "connection",
+    ),
+    (r"embedded null|bindings supplied|surrogates not allowed", "syntax"),
+)
+
+_SERVER: _Patterns = (
+    (r"read-only transaction|READ ONLY transaction|read-write mode|permission denied|command denied", "refused"),
+    (r"multiple commands|DECLARE CURSOR must not|INTO is not allowed|does not return rows", "refused"),
+    (
+        r"statement timeout|max_execution_time|max_statement_time|maximum statement execution time|lock timeout",
+        "timeout",
+    ),
+    (r"due to user request|Query execution was interrupted", "interrupted"),
+    (r'column "?(?P<name>[\w. ]+?)"? does not exist', "unknown_column"),
+    (r"Unknown column '(?P<name>[^']+)'|[Ii]nvalid column name '(?P<token>[^']+)'", "unknown_column"),
+    (
+        r'relation "(?P<name>[^"]+)" does not exist|missing FROM-clause entry for table "(?P<token>[^"]+)"',
+        "unknown_table",
+    ),
+    (r"Table '(?P<name>[^']+)' doesn't exist|Unknown table '(?P<token>[^']+)'", "unknown_table"),
+    (r"[Ii]nvalid object name '(?P<name>[^']+)'", "unknown_table"),
+    (
+        r"function (?P<name>[\w.]+)\([^)]*\) does not exist|FUNCTION (?P<token>[\w.]+) does not exist",
+        "unknown_function",
+    ),
+    (r"[Cc]olumn (?:reference )?['\"](?P<name>[^'\"]+)['\"](?: in .*)? is ambiguous", "ambiguous_column"),
+    (r'syntax error at or near "(?P<name>[^"]*)"|syntax error at end of input|error in your SQL syntax', "syntax"),
+    (r"invalid input syntax|operator does not exist|cannot cast|must be type|Truncated incorrect|out of range", "type"),
+    (r"out of memory|memory limit|max-session-mem-used|temp_file_limit", "memory"),
+    (
+        r"could not connect|connection .*(?:refused|failed|closed|lost)|server closed|Lost connection|gone away",
+        "connection",
+    ),
+)
+
+_PATTERNS: dict[str, _Patterns] = {"duckdb": _DUCKDB, "sqlite": _SQLITE}
+
+
+def query_error(message: str, sql: str, schema: Schema, *, sql_offset: int = 0) -> QueryError:
+    """The error that `message` describes, for the statement `sql` on `schema`.
+
+    `sql_offset` is how many bytes stood before `sql` in what the engine was really given (an EXPLAIN, say).
+    """
+    details = _duckdb_details(message) if schema.dialect == "duckdb" else {}
+    text = details.get("exception_message", message)
+    kind, name = _classify(text, schema.dialect, str(details.get("exception_type", "")))
+    name = name or (details.get("name") if kind != "other" else None)
+    position = _byte_position(details, sql, sql_offset) if details else _find(name, sql)
+    bare = name.rpartition(".")[2].strip('"`[] ') if name else None
+    told = _engine_candidates(details, kind)
+    if kind == "unknown_table":  # not the tables of the engine's own catalogue
+        told = tuple(each for each in told if schema.table(each))
+    candidates = told or _close_names(kind, bare, sql, schema)
+    return QueryError(kind, _without_foreign_hint(_one_line(text), candidates), bare, position, candidates)
+
+
+def _without_foreign_hint(message: str, candidates: tuple[str, ...]) -> str:
+    """The message without the engine's hint at a name that is no candidate."""
+    hint = re.search(r' Did you mean "([^"]+)"\?', message)
+    return message.replace(hint[0], "") if hint and hint[1] not in candidates else message
+
+
+def _one_line(text: str) -> str:
+    """The first sentence of a message: what follows a blank line or a caret is a drawing for terminals."""
+    kept = re.split(r"\n\s*\n|\nLINE \d|\n\t?Candidate functions|\n\[SQL:", text.strip())[0]
+    return " ".join(kept.split())[:500]
+
+
+def _duckdb_details(message: str) -> dict[str, Any]:
+    start = message.find("{")
+    try:
+        details = json.loads(message[start:]) if start >= 0 else {}
+    except json.JSONDecodeError:
+        return {}
+    return details if isinstance(details, dict) and "exception_message" in details else {}
+
+
+def _classify(text: str, dialect: str, exception_type: str) -> tuple[ErrorKind, str | None]:
+    for pattern, kind in _PATTERNS.get(dialect, _SERVER):
+        match = re.search(pattern, text)
+        if match:
+            return kind, next((group for group in match.groupdict().values() if group), None)
+    by_type: dict[str, ErrorKind] = {
+        "Parser": "syntax", "Out of Memory": "memory", "Permission": "refused", "Conversion": "type", "Mismatch Type": "type",
+        "Connection": "connection", "IO": "connection", "Interrupt": "interrupted", "INTERRUPT": "interrupted",
+    }  # fmt: skip
+    return by_type.get(exception_type, "other"), None
+
+
+def _byte_position(details: dict[str, Any], sql: str, sql_offset: int) -> int | None:
+    """DuckDB counts bytes; a QueryError counts characters."""
+    if not str(details.get("position", "")).isdigit():
+        return None
+    in_bytes = int(details["position"]) - sql_offset
+    if not 0 <= in_bytes <= len(sql.encode()):
+        return None
+    return len(sql.encode()[:in_bytes].decode(errors="ignore"))
+
+
+def _find(name: str | None, sql: str) -> int | None:
+    """Where `name`, perhaps quoted and qualified, first stands as a whole word."""
+    if not name:
+        return None
+    qualified = r"\s*\.\s*".join(rf"[\"`\[]?{re.escape(part)}[\"`\]]?" for part in name.split("."))
+    match = re.search(rf"(?<!\w){qualified}(?!\w)", sql, re.IGNORECASE)
+    return match.start() if match else None
+
+
+def _engine_candidates(details: dict[str, Any], kind: ErrorKind) -> tuple[str, ...]:
+    text = details.get("exception_message", "")
+    hint = re.search(r"Candidate (?:bindings|tables): ?:?(.+)|Did you mean (.+)|\(use: (.+?)\)", text)
+    if kind == "type" or not hint:
+        return ()
+    quoted = re.findall(r"[\"']([^\"']+)[\"']", next(group for group in hint.groups() if group))
+    return tuple(dict.fromkeys(quoted))[:5]
+
+
+def _close_names(kind: ErrorKind, name: str | None, sql: str, schema: Schema) -> tuple[str, ...]:
+    if name is None:
+        return ()
+    if kind == "ambiguous_column":
+        return tuple(f"{table}.{name}" for table in schema.owners(name) if _find(table, sql) is not None)[:5]
+    pools: dict[ErrorKind, list[str]] = {
+        "unknown_table": [table.name for table in schema.tables],
+        "unknown_column": [column.name for table in schema.tables for column in table.columns],
+        "unknown_function": sorted(ordinary(schema.dialect)),
+    }
+    by_key = {candidate.casefold(): candidate for candidate in pools.get(kind, [])}
+    return tuple(by_key[key] for key in get_close_matches(name.casefold(), by_key, n=3))

@@ -7,7 +7,7 @@ Copies files into a database in a process of their own: a file that crashes its 
 hours, costs one line.
 
 Each process is started when it is first needed, and kept. What it answers is read as plain data
-(`tools/databases/query_messages.py`). There the engines' own classes run unchanged, so that the results are theirs.
+(`tools/databases/query_process.py`). There the engines' own classes run unchanged, so that the results are theirs.
 """
 
 import os
@@ -26,11 +26,9 @@ from pydantic import ValidationError
 
 from tools.databases.database import Distinct
 from tools.databases.files.file_kinds import FileKind
-from tools.databases.files.load_files import Copied
+from tools.databases.files.load_files import COPIED, Copied, Loading
 from tools.databases.files.sheets import DETECTED, Choices
-from tools.databases.loading_process import COPIED, Loading
-from tools.databases.query_messages import unpacked
-from tools.databases.query_process import STOP, Opening, Request
+from tools.databases.query_process import STOP, Opening, Request, unpacked
 from tools.processes import ChildProcess, Watchdog, new_folder, remove_folder
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
@@ -220,7 +218,7 @@ def _answer(loading: Loading, what: str) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if name in KEPT}
     try:
         process = ChildProcess(
-            "tools.databases.loading_process", environment=environment | {"TMPDIR": str(loading.copy.parent)}
+            "tools.databases.files.load_files", environment=environment | {"TMPDIR": str(loading.copy.parent)}
         )
     except OSError as error:
         raise OpenError(f"no process for loading starts: {error}") from error

@@ -1,4 +1,4 @@
-"""The one way to open any source of tables, whole or restricted.
+"""Opens a database by its address, a folder, or files; its tables go by bare names.
 
 A database of which only some tables and columns exist for those who ask; see `tools/guard/visibility.py`.
 
@@ -6,23 +6,148 @@ The one way to open any source of tables. What an open database can do, and the 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, cast, overload
 
-from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind, Distinct
-from tools.databases.files.file_kinds import is_url
+from tools.databases.duckdb_database import DuckDBDatabase
+from tools.databases.files.file_kinds import FileKind, files_of, is_url, name_of, names_a_file, path_of
+from tools.databases.files.load_files import Copied, Copier, copy_files, load_files
 from tools.databases.files.sheets import DETECTED, Choices, Sheet
 from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.isolated_database import IsolatedDatabase
 from tools.guard.canonicalize import Respelt
-from tools.guard.guard import judged
+from tools.guard.guard import MAX_CHARACTERS, judged
 from tools.guard.visibility import Visibility, narrowed
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
-from tools.schema import Schema
+from tools.schema import Schema, Table
+from tools.sql.spelling import Qualified, qualified
+
+if TYPE_CHECKING:
+    from tools.databases.choices import SchemaCache
+
+
+class BareNamedDatabase:
+    """`whole` with bare names; see `tools.databases.database.Database`."""
+
+    def __init__(self, whole: Database) -> None:
+        self.name, self.dialect = whole.name, whole.dialect
+        self.whole = whole
+        self._known: tuple[Schema, Schema] | None = None
+
+    def schema(self) -> Schema:
+        """The schema with bare names."""
+        whole = self.whole.schema()
+        known = self._known
+        if known is None or known[0] is not whole:
+            self._known = known = (whole, with_bare_names(whole))
+        return known[1]
+
+    def hold_to(self, seen: Schema) -> None:
+        """See `Database.hold_to`."""
+        self.whole.hold_to(_renamed(seen, {each.name: _full(each) for each in self.schema().tables}))
+
+    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """See `Database.execute`."""
+        statement = self._qualified(sql)
+        if isinstance(statement, QueryError):
+            return statement
+        outcome = self.whole.execute(statement.text, limits)
+        if isinstance(outcome, QueryError):
+            return replace(outcome, position=statement.origin(outcome.position))
+        return outcome
+
+    def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """See `Database.plan`."""
+        statement = self._qualified(sql)
+        return statement if isinstance(statement, QueryError) else self.whole.plan(statement.text, limits)
+
+    def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
+        """See `Database.explain`."""
+        statement = self._qualified(sql)
+        if isinstance(statement, QueryError):
+            return statement
+        problem = self.whole.explain(statement.text, limits)
+        return problem and replace(problem, position=statement.origin(problem.position))
+
+    def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """See `Database.distinct`."""
+        try:
+            full = {each.name: _full(each) for each in self.schema().tables}
+        except OpenError as error:
+            return QueryError("connection", str(error))
+        columns = tuple((full.get(table, table), column) for table, column in wanted.columns)
+        return self.whole.distinct(replace(wanted, columns=columns), limits)
+
+    def keep_schema(self, cache: "SchemaCache") -> None:
+        """See `GuardedDatabase.keep_schema`; what is kept has full names."""
+        cast("GuardedDatabase", self.whole).keep_schema(cache)
+
+    def prepare(self) -> None:
+        """Get ready for the first query."""
+        self.whole.prepare()
+
+    def interrupt(self) -> None:
+        """See `Database.interrupt`."""
+        self.whole.interrupt()
+
+    def close(self) -> None:
+        """Close the database."""
+        self.whole.close()
+
+    def _qualified(self, sql: str) -> Qualified | QueryError:
+        if len(sql) > MAX_CHARACTERS:  # reading it would take seconds; the guard refuses it unread
+            return Qualified(sql)
+        try:
+            return qualified(sql, self.schema())
+        except OpenError as error:
+            return QueryError("connection", str(error))
+
+
+def with_bare_names(schema: Schema) -> Schema:
+    """The schema in which every table has a name without a dot; the same where all have.
+
+    >>> sold = [Table(f"sales.{name}", (), path=("sales", name)) for name in ("users", "days")]
+    >>> [table.name for table in with_bare_names(Schema((Table("users", ()), *sold), "duckdb")).tables]
+    ['users', 'sales__users', 'days']
+    """
+    if not any(table.path for table in schema.tables):
+        return schema
+    own = [(table.path[-1] if table.path else table.name).casefold() for table in schema.tables]
+    taken = {name.casefold() for name in own}
+    names = {}
+    for table, name in zip(schema.tables, own, strict=True):
+        if not table.path:
+            names[table.name] = table.name
+        elif own.count(name) == 1:
+            names[table.name] = table.path[-1]
+        else:
+            names[table.name] = _unused("__".join(table.path), taken)
+            taken.add(names[table.name].casefold())
+    return _renamed(schema, names)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name.casefold() in taken:
+        name += "_"
+    return name
+
+
+def _full(table: Table) -> str:
+    return ".".join(table.path) or table.name
+
+
+def _renamed(schema: Schema, names: Mapping[str, str]) -> Schema:
+    return replace(schema, tables=tuple(_renamed_table(table, names) for table in schema.tables))
+
+
+def _renamed_table(table: Table, names: Mapping[str, str]) -> Table:
+    keys = tuple(replace(key, ref_table=names.get(key.ref_table, key.ref_table)) for key in table.foreign_keys)
+    parents = tuple(names.get(parent, parent) for parent in table.parents)
+    return replace(table, name=names.get(table.name, table.name), foreign_keys=keys, parents=parents)
 
 
 class RestrictedDatabase:
@@ -167,7 +292,6 @@ def open_database(
 def open_uploads(files: Sequence[Path], choices: Choices = DETECTED) -> tuple[Database, tuple[Sheet, ...]]:
     """Open files that a stranger brought, and say how those of CSV and Excel were read. All are copied, DuckDB's too, so
     that no process but bounded ones reads what is in them. Raises OpenError."""
-    from tools.databases.files.open_files import copy_apart_all
 
     given = [str(file) for file in files]
     if _kind_of(given, "auto") is not DATABASE_KINDS["duckdb"]:
@@ -193,3 +317,39 @@ def _opened(place: str, given: Sequence[str]) -> GuardedDatabase:
     if not isinstance(opened, GuardedDatabase):
         raise OpenError(f"{place} opened a {type(opened).__name__}, which is no GuardedDatabase: nothing guards it")
     return opened
+
+
+def open_files_apart(sources: Sequence[str]) -> DuckDBDatabase:
+    """As `open_files`, with the files copied by a process of their own, which is bounded and can be killed."""
+    from tools.databases.isolated_database import copy_apart
+
+    return open_files(sources, copy_apart)
+
+
+def copy_apart_all(sources: Sequence[str], choices: Choices = DETECTED) -> tuple[DuckDBDatabase, tuple[Sheet, ...]]:
+    """As `open_files_apart`, with DuckDB files copied too, so that nothing of a stranger's file is read in this process; and
+    how the tables of CSV files and workbooks were read."""
+    from tools.databases.isolated_database import copy_apart
+
+    sheets: tuple[Sheet, ...] = ()
+
+    def copy(files: Sequence[tuple[Path, FileKind]], to: Path, optional: Collection[Path] = ()) -> Copied:
+        nonlocal sheets
+        copied = copy_apart(files, to, optional, choices)
+        sheets = copied.sheets
+        return copied
+
+    return open_files(sources, copy, as_it_is=False), sheets
+
+
+def open_files(sources: Sequence[str], copy: Copier = copy_files, as_it_is: bool = True) -> DuckDBDatabase:
+    """A DuckDB file as it is, all others copied into a private one; files of a folder that cannot be read are left out with a
+    `LeftOut` warning. Raises OpenError."""
+    if is_url(sources[0]) and not names_a_file(sources[0]):
+        raise OpenError("the duckdb engine opens files; open a URL with engine auto")
+    files, name = files_of(sources), name_of(sources)
+    path, kind = files[0]
+    if as_it_is and len(files) == 1 and kind == "duckdb":
+        return DuckDBDatabase(path, name)
+    named = {path_of(source).expanduser() for source in sources}
+    return load_files(files, name, copy, [file for file, _ in files if file not in named])

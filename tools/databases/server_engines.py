@@ -116,7 +116,7 @@ SELECT relation FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relat
   UNION SELECT reltoastrelid FROM may JOIN pg_class c ON c.oid = may.oid
 )
 """)
-"""What is locked besides tables that may be read, their partitions, and what PostgreSQL keeps beside them."""
+"""What is locked besides tables that may be read, their partitions, and what PostgreSQL keeps with them."""
 
 OWN_SCHEMA_ALONE = "SELECT set_config('search_path', quote_ident(current_schema()), true)"
 """From here to the transaction's end a name without a schema means a table of the default schema, and no other."""

@@ -11,7 +11,7 @@ patterns. Every query has its own connection (about 0.2 ms), so threads share no
 connection (`hard_heap_limit` binds the whole process for good), so a value may take 1/32 of `memory_limit_mb`, rows together
 all of it, and sorts spill to temporary files.
 
-How the file is opened, so that others may write it and nothing is left beside it, is in `read_only_file`.
+How the file is opened, so that others may write it and nothing is left next to it, is in `read_only_file`.
 
 Opens a SQLite file in SQLite's own dialect.
 """
@@ -26,10 +26,8 @@ from typing import Protocol, Self
 
 from tools.databases.choices import BATCH, fetch_rows
 from tools.databases.files.file_kinds import files_of, is_url, name_of, names_a_file
-from tools.databases.guarded_database import GuardedDatabase, stop_error
-from tools.databases.query_errors import query_error
-from tools.databases.read_only_file import ReadOnlyFile
-from tools.databases.sqlite_schema import quoted
+from tools.databases.guarded_database import GuardedDatabase, query_error, stop_error
+from tools.databases.read_only_file import ReadOnlyFile, quoted
 from tools.guard.allowed import never
 from tools.processes import Watchdog
 from tools.result import Limits, OpenError, QueryError, Result

@@ -1,19 +1,89 @@
-"""What a question mentions of a schema: columns whose names it says in full, columns that it counts, and roles of keys; and
-which of the values found in it are hardly meant.
+"""What a question says: the words that mention clauses, and the facts that rules ask for.
 
 `agent.grammar` binds plans to what is mentioned, and `tools.repair` repairs SQL by it.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tools.linking.match_values import ValueMatch
-from tools.linking.question_context import QuestionContext
-from tools.linking.word_forms import Word, name_stems, name_words, split, stem, word_set
+from tools.linking.word_forms import NUMBER_WORDS, STOP_WORDS, Word, name_stems, name_words, split, stem, word_set
 from tools.schema import ColumnRef, Schema, derived
 from tools.sql.join_graph import Edge, edges
 from tools.sql.scope import is_number, type_kind
+
+LONGEST_PHRASE = 6  # words; runs of capitalised words and texts in quotes may be longer
+SURE = 0.97
+NUMBER = re.compile(r"\d+(?:,\d{3})+|\d+(?:\.\d+)?")
+_QUOTED = re.compile(r"\"([^\"]+)\"|'((?:[^']|'')+)'|“([^”]+)”|‘([^’]+)’")
+_VALUE_OF = {word: str(number) for number, word in enumerate(NUMBER_WORDS)} | {
+    "once": "1", "twice": "2", "both": "2", "pair": "2", "second": "2", "third": "3", "fourth": "4", "fifth": "5"
+}  # fmt: skip
+# Questions that ask for a part of a value. There, a phrase that matches a whole value may be meant for another column.
+_ABOUT_PARTS = re.compile(r"\b(?:contain|substring|start|begin|letter|ends? with|includ|prefix|like)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionContext:
+    """A question and what surrounds it."""
+
+    question: str
+    values: tuple[ValueMatch, ...] = ()
+    around: tuple[str, ...] = ()  # evidence, knowledge, earlier questions and their SQL
+    plan: str = ""  # after which SQL is written
+    without: tuple[str, ...] = ()  # rules of `tools.repair.rules` that are switched off, to measure what they bring
+
+    def numbers(self) -> frozenset[str]:
+        """The numbers that were said, as SQL writes them: 1,000 is 1000, two is 2."""
+        whole = " ".join((self.question, *self.around))
+        written = {number.replace(",", "") for number in NUMBER.findall(whole)} | set(re.findall(r"\d+", whole))
+        words = {_VALUE_OF[word.key] for word in split(self.question) if word.key in _VALUE_OF}
+        return frozenset(written | words)
+
+    def phrases(self) -> frozenset[str]:
+        """Runs of words, texts in quotes, and literals of earlier SQL, as written."""
+        texts = (self.question, *self.around)
+        quoted = (next(filter(None, found)) for text in texts for found in _QUOTED.findall(text))
+        return frozenset(run for text in texts for run in _runs(text)).union(quoted)
+
+    def marked(self, phrase: str) -> bool:
+        """Whether the question writes the phrase as a name: in quotes, or with a capital inside a sentence."""
+        text, start = self.question, self.question.find(phrase)
+        quotes = text[start - 1 : start] + text[start + len(phrase) : start + len(phrase) + 1]
+        capital = any(word.text[:1].isupper() for word in split(phrase) if word.key not in STOP_WORDS)
+        return start > 0 and (quotes in ("''", '""', "‘’", "“”") or (capital and not text.isupper()))
+
+    def sure(self) -> tuple[frozenset[ColumnRef], ...]:
+        """For each phrase that is surely a value: the columns that hold it, in lower case. The plan must name one of them."""
+        if _ABOUT_PARTS.search(self.question):
+            return ()
+        places: dict[str, set[ColumnRef]] = {}
+        for match in self.values:
+            if match.score >= SURE and len(match.phrase) > 1 and self.marked(match.phrase):
+                places.setdefault(match.phrase, set()).add(place_of(match))
+        return tuple(dict.fromkeys(map(frozenset, places.values())))
+
+
+def _runs(text: str) -> Iterator[str]:
+    words = split(text)
+    for first, word in enumerate(words):
+        for last in range(first, _furthest(words, first)):
+            yield text[word.start : words[last].end]
+
+
+def _furthest(words: Sequence[Word], first: int) -> int:
+    last = first
+    while last < len(words) and words[last].text[:1].isupper():
+        last += 1
+    return max(last, min(first + LONGEST_PHRASE, len(words)))
+
+
+def place_of(match: ValueMatch) -> ColumnRef:
+    """The column, in lower case, in which a value was found."""
+    return match.table.lower(), match.column.lower()
+
 
 SURELY_VALUE = 0.8  # least score of a match whose words name a value, and so no column
 _SILENT = word_set("a an at by for from in of on the to")  # words of names that people leave out or put in
@@ -128,7 +198,7 @@ def _nameable(schema: Schema) -> dict[Stems, frozenset[ColumnRef]]:
 
 
 def keys_of(schema: Schema) -> frozenset[ColumnRef]:
-    """What identifies rows: SQL that joins by it may not need to name it, and whoever says it may mean what it refers to."""
+    """What identifies rows: SQL that joins by it may not need to name it, and people who say it may mean what it refers to."""
     own = {(table.name.lower(), c.name.lower()) for table in schema.tables for c in table.columns if c.primary_key}
     for table in schema.tables:
         for key in table.foreign_keys:
@@ -164,7 +234,7 @@ def counted_columns(schema: Schema, question: str, values: Sequence[ValueMatch] 
 
 
 def _is_only(name: str, schema: Schema) -> bool:
-    """Whether no column's name has the word, or one that begins like it, beside others."""
+    """Whether no column's name has the word, or one that begins like it, next to others."""
     columns = [name_words(column.name) for table in schema.tables for column in table.columns]
     return not any(word[:_ALIKE] == name[:_ALIKE] for words in columns if len(words) > 1 for word in words)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from tools.linking.match_values import ValueMatch
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.linking.word_forms import NUMBER_WORDS, gender_codes
 from tools.repair.lost_columns import add_join
 from tools.schema import ColumnRef, Schema

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.repair.lost_columns import COLUMN_RULES, defects, near_miss, qualify, same_words
 from tools.result import QueryError
 from tools.schema import Schema, derived

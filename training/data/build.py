@@ -25,7 +25,7 @@ from typing import Any
 from sqlglot import exp
 
 from agent.prompts.compact import PROMPT_VERSION
-from agent.prompts.plan_format import parse_plan
+from agent.prompts.slots import parse_plan
 from eval.datasets.gold_databases import (
     Target,
     TrainingDatabase,
@@ -280,7 +280,7 @@ def authored_groups(folder: Path, file: str, material: Material, scratch: Path) 
 
 
 def wikisql_groups(name: str, tables: Sequence[WikiTable], material: Material, scratch: Path) -> Made:
-    """Pairs of WikiSQL's questions on schemas invented anew in each pass."""
+    """Pairs of WikiSQL's questions on schemas invented again in each pass."""
     options, tally, groups = material.options, Tally(), list[Group]()
     sparse = replace(material, options=replace(options, queries=options.wikisql_queries, refine=0.0))
     for number, share in enumerate(_passes(options.wikisql)):

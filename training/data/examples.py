@@ -13,9 +13,7 @@ from sqlglot import exp
 from agent.ask_model import prompt_slots, tries_of
 from agent.context import AgentOptions
 from agent.prompts.compact import Compact, LeastScores
-from agent.prompts.plan_format import Plan
-from agent.prompts.profile import ModelStep
-from agent.prompts.slots import Slots
+from agent.prompts.slots import ModelStep, Plan, Slots
 from agent.state import Attempt
 from eval.datasets.gold_databases import LIMITS, Target, TrainingDatabase, with_notes
 from eval.datasets.gold_sql import GoldError, place_of, plan_answer, real_tables, sql_text
@@ -23,7 +21,7 @@ from tools.databases.choices import with_choices
 from tools.databases.database import Database
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.repair.rules import repair_query
 from tools.schema import Schema
 from training.packs.groups import Pair
@@ -84,7 +82,7 @@ class Manner:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Where an item is asked: a variant of its database's schema, and an engine with that schema's names. SQL is SQLite's,
-    which the model writes for DuckDB, too (`agent.outcomes`).
+    which the model writes for DuckDB, too (`agent.candidates`).
 
     `bare` is the database with these names: with rows if the names are the original ones, otherwise empty.
     """

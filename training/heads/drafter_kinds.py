@@ -162,7 +162,9 @@ def unrolled(head: Eagle3Head, batch: HeadBatch, index: Tensor) -> list[Tensor]:
     embedded = functional.embedding(batch.tokens, batch.embedding)
     sees = batch.sees & (batch.parents >= 0)
     before = sees[anchors]
-    before[torch.arange(len(anchors), device=before.device), anchors] = False  # each anchor's own pair is computed anew
+    before[torch.arange(len(anchors), device=before.device), anchors] = (
+        False  # each anchor's own pair is computed again
+    )
     own = torch.eye(len(anchors), dtype=torch.bool, device=before.device)
     known: list[KeysValues] = [head.keys_values(embedded, features, batch.positions)]
     states, token, found = features[anchors], embedded[anchors], []

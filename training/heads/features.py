@@ -226,7 +226,7 @@ class Features:
         """[rows, taps, hidden] of a pack, fp32, read from disk. Raises TrainingError if a tap was not stored."""
         if missing := [tap for tap in taps if tap not in self.origin.taps]:
             raise TrainingError(
-                f"the features lack tap {missing[0]} (they have {', '.join(map(str, self.origin.taps))}): make them anew"
+                f"the features lack tap {missing[0]} (they have {', '.join(map(str, self.origin.taps))}): make them again"
             )
         columns = [self.origin.taps.index(tap) for tap in taps]
         return self._states[pack.first : pack.first + pack.rows][:, columns].float()

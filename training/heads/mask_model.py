@@ -38,7 +38,7 @@ from decoding.checkpoints.mask_adapter import (
 )
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.checkpoints.weight_files import read_weights
-from decoding.targets.fast_ops import adapted
+from decoding.targets.llama_model import adapted
 from training.config import TrainConfig, TrainingError
 from training.heads.features import groups_of
 from training.heads.responses import Response
@@ -313,10 +313,10 @@ _EMBEDDING = "model.embed_tokens.weight"
 @dataclass(frozen=True, slots=True)
 class MaskConfig:
     """depths: how many tokens masks predict after a token. rank: components of each layer's change. decay: weight of a depth,
-    of that of the depth before. chains: the most chains of masks in a pack, drawn anew each time. pair_rank, pair_tokens: of
+    of that of the depth before. chains: the most chains of masks in a pack, drawn again each time. pair_rank, pair_tokens: of
     the scores of pairs; rank 0 trains none. alone: weight of what masks say without them. ahead: tokens that a mask, and a row
     of text, predicts beyond its own, by heads of rank ahead_rank; then a chain has a mask for each depth, or for every second
-    and so on up to 1 + ahead, drawn anew each time.
+    and so on up to 1 + ahead, drawn again each time.
     """
 
     depths: int = 8

@@ -122,7 +122,9 @@ def read_responses(paths: Iterable[Path]) -> tuple[TargetIdentity, Iterator[Resp
     listed = [(path, read_records(path, "response")) for path in paths]
     targets = {_target(path, next(records, ("", {}))[1]) for path, records in listed}
     if len(targets) != 1:
-        raise TrainingDataError("the responses are not all of one target: collect them anew with one model and adapter")
+        raise TrainingDataError(
+            "the responses are not all of one target: collect them again with one model and adapter"
+        )
     return targets.pop(), (
         _response(record, where) for _, records in listed for where, record in records if "id" in record
     )

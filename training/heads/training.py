@@ -70,7 +70,7 @@ class HeadLesson:
         target = features.origin.target
         mine = replace(target_identity(base.sha256, adapter), prompt_hash=target.prompt_hash)
         if difference := target.difference(mine):
-            raise HeadMismatch(f"the features are of another target ({difference}): make them anew with this one")
+            raise HeadMismatch(f"the features are of another target ({difference}): make them again with this one")
         self._objective, self._features, self._base, self._adapter = objective, features, base, adapter
         self._begin = begin
         self._progress = 0.0
@@ -289,7 +289,7 @@ def export_head(
     """Write `trained` in int4 to `out`, and decode `limit` prompts with both. Raises TrainingError if it is too large."""
     head = load_head(trained)
     if head.identity is None:
-        raise TrainingError(f"{trained} does not say which target it belongs to: train it anew")
+        raise TrainingError(f"{trained} does not say which target it belongs to: train it again")
     size = save_head(head, out, head.identity, storage="int4")
     if size > most_bytes:
         raise TrainingError(

@@ -202,11 +202,11 @@ class Forest:
         self._tokens: list[Tokens] = []
         self._parents: list[Tokens] = []
 
-    def grow(self, tokens: Tokens, beside: Path) -> Path:
-        """Add a text; the prefix that it shares with `beside` is not fed again."""
-        shared = common(tokens, beside.tokens)
+    def grow(self, tokens: Tokens, sibling: Path) -> Path:
+        """Add a text; the prefix that it shares with `sibling` is not fed again."""
+        shared = common(tokens, sibling.tokens)
         new = np.arange(self.rows, self.rows + len(tokens) - shared, dtype=np.int32)
-        path = Path(tokens, np.concatenate([beside.rows[:shared], new]))
+        path = Path(tokens, np.concatenate([sibling.rows[:shared], new]))
         self._tokens.append(tokens[shared:])
         self._parents.append(np.concatenate([[ROOT], path.rows])[shared : len(tokens)].astype(np.int32))
         self.rows += len(new)

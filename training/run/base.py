@@ -22,9 +22,9 @@ from torch.nn import functional
 
 from decoding.checkpoints.adapter import About, Adapter, Factors, check_base, read_adapter, write_peft
 from decoding.checkpoints.cache_folder import Progress, on_stderr, whole_folder
+from decoding.checkpoints.catalog import resolve
 from decoding.checkpoints.identity import recorded
 from decoding.checkpoints.model_config import ModelConfig, load_config
-from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.tokenizer import Tokenizer
 from training.config import LoraConfig, TrainConfig, TrainingError

@@ -27,7 +27,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from decoding.checkpoints.adapter import Adapter, Factors
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
-from decoding.targets.fast_ops import RopeTable
+from decoding.targets.llama_model import RopeTable
 from training.config import LoraConfig
 from training.packs.packing import Pack
 from training.run.cpu_ops import Block, attend_in_blocks, low_rank_linear
@@ -63,7 +63,7 @@ class Layer:
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Like `fast_ops.rotate`, but not in place."""
+    """Like `llama_model.rotate`, but not in place."""
     halves = heads.view(*heads.shape[:2], 2, -1)
     return (halves * cos + halves.flip(2) * sin).view(heads.shape)
 

@@ -6,9 +6,9 @@ from typing import Any
 import gradio as gr
 
 from agent.assemble import DEFAULT_DECODER
-from agent.observe.node_table import step_title
+from agent.observe.step_record import step_title
 from decoding.methods.registry import ready_methods
-from tools.sql.rendering import in_words
+from tools.sql.spelling import in_words
 from ui.session.conversation_view import TurnView
 from ui.session.session import Session
 from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, picture, suggest

@@ -28,14 +28,14 @@ from agent.observe.events import (
     Wrote,
     plain_rows,
 )
-from agent.observe.node_table import Note
+from agent.observe.step_record import Note
 from agent.presentation.present import present
 from agent.presentation.shown import shown_as_result
 from agent.race import plain_time_ms
 from decoding.engine.rounds import Round
 from tools.databases.database import Database
 from tools.result import Limits, OpenError, QueryError, Result
-from tools.sql.rendering import pretty_sql
+from tools.sql.spelling import pretty_sql
 
 
 @dataclass(slots=True)

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import shorten
 from typing import Any
 
-from agent.observe.node_table import Note, step_title
-from agent.observe.step_record import Savings, savings
+from agent.observe.step_record import Note, Savings, savings, step_title
 from agent.presentation.shown import bar_lengths, in_column
 from ui.session.conversation_view import StepView, TurnView
 from ui.views.line_svg import line_html

@@ -10,8 +10,7 @@ A race of decoding methods as HTML: one lane each, moved by the tokens that are 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agent.observe.node_table import step_title
-from agent.observe.step_record import Savings, savings
+from agent.observe.step_record import Savings, savings, step_title
 from agent.race import Lane
 from ui.session.conversation_view import TurnView
 from ui.views.passes import tokens_html

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.checkpoints.model_config import Rope
-from kernels.gpu.tables import sent
+from kernels.gpu.ragged import sent
 
 KeysValues = tuple[Tensor, Tensor]  # [kv_heads, rows, head_dim] each, keys rotated
 

@@ -35,7 +35,7 @@ from decoding.heads.on_kernels.weights import (
 )
 from decoding.targets.int8.buffers import Keys, Longs, Part, address
 from decoding.targets.int8.compiled import compiled
-from decoding.targets.int8.cpu_model import CpuModel
+from decoding.targets.int8.cpu_target import CpuModel
 from decoding.targets.int8.packed_model import kept_packed
 from decoding.targets.int8.packing import packed_layers, packed_model
 from kernels.cpu.head_linear import Lstm, linear_scratch

@@ -21,8 +21,7 @@ from decoding.heads.modules.drafters import Eagle3Head, FalconHead, MedusaHead
 from decoding.heads.modules.layer import Attention, GatedMlp
 from decoding.heads.on_kernels.weights import HeadWeights
 from decoding.targets.int8.packed_model import Arrays, padded
-from decoding.targets.int8.packing import halves_apart, padded_to, whole_heads
-from decoding.targets.int8.rounding import rounded
+from decoding.targets.int8.packing import halves_apart, padded_to, rounded, whole_heads
 from kernels.cpu.job import aligned_copy, pack
 from kernels.cpu.quantize import hadamard_reference
 

@@ -23,10 +23,10 @@ from decoding.engine.target import Array
 from decoding.heads.modules.block import BlockHead, DominoHead, TextBlock
 from decoding.heads.modules.layer import KeysValues
 from decoding.heads.on_torch.context import DraftVocabulary, TensorContext, log_probabilities
-from decoding.targets.tensor_tables import TensorTable
+from decoding.targets.llama_model import TensorTable
 from kernels.available import runs_kernels
 from kernels.gpu.domino import Correction, correct_chain
-from kernels.gpu.tables import Graph, RecentGraphs, fetched, sent
+from kernels.gpu.ragged import Graph, RecentGraphs, fetched, sent
 
 Candidates = tuple[list[int], list[int], list[float]]
 """Nodes of a beam search in topological order: tokens, parents, and log-probabilities of their paths."""

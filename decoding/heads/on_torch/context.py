@@ -22,7 +22,7 @@ from decoding.engine.tensor_choice import rank
 from decoding.heads.head import Head, check_target
 from decoding.heads.kinds import draft_ids
 from decoding.heads.modules.layer import KeysValues
-from kernels.gpu.tables import fetched_pair, sent
+from kernels.gpu.ragged import fetched_pair, sent
 
 _TENSORS: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by the array's id: a tensor keeps its array
 

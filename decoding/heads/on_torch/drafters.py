@@ -25,8 +25,7 @@ from decoding.heads.on_torch.context import Branches, DraftVocabulary, TensorCon
 from decoding.targets.fast_target import FastModel
 from decoding.targets.llama_model import LlamaModel
 from kernels.available import runs_kernels
-from kernels.gpu.ragged import SequenceRows
-from kernels.gpu.tables import sent
+from kernels.gpu.ragged import SequenceRows, sent
 
 
 class TorchMedusa:

@@ -3,7 +3,7 @@
 A full page below what a sequence has cached never changes, so it may belong to several. Dropping rows costs nothing,
 nor does committing a chain; of a tree path only the rows that lie out of place are moved.
 
-What a forward reads and writes beside the weights: tables of its rows, and buffers whose addresses make up a `Job`.
+What a forward reads and writes besides the weights: tables of its rows, and buffers whose addresses make up a `Job`.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ from decoding.engine.target import Ranked, TextScores, TokenSet
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import padded
-from decoding.targets.int8.rounding import rotated, stream_rotation
+from decoding.targets.int8.packing import rotated, stream_rotation
 from kernels.cpu.job import (
     Model,
     TextTable,

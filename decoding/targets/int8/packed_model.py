@@ -1,7 +1,7 @@
 """A model's matrices in 8 bits as the kernels read them, in the user's cache: packed once, mapped afterwards instead of
 read.
 
-The layers are rotated as `decoding.targets.int8.rounding` says. Beyond that, the inputs of the down projection get a
+The layers are rotated as `decoding.targets.int8.packing` says. Beyond that, the inputs of the down projection get a
 Hadamard transform, which the forward applies, and the final norm's weight is in the LM head, which reads the rotated
 stream. Heads are padded to multiples of 64 numbers, their halves apart; the stream, the inner layer and the vocabulary
 likewise. Of gate and up there are 64 gates, then their ups, and so on: those that one transform mixes.
@@ -43,7 +43,7 @@ NAMES = (
 )
 _SUMS = "crc32.json"
 _GROUP, _STEP = 16, 4  # outputs and inputs of 64 packed bytes
-_FORMAT = 4  # raised when the numbers change, so that older folders are made anew
+_FORMAT = 4  # raised when the numbers change, so that older folders are made again
 _KEPT = 3  # models, and adapters on them
 _MOST_ROWS = 4096  # rows: 9 MB of the embedded model's
 
@@ -220,7 +220,7 @@ class StoredRows:
         assert self._rows is not None
         row: Any = np.empty(self._rows.shape[1], np.float32)
         if os.preadv(self._file, [row], self._start + place * row.nbytes) != row.nbytes:
-            raise OSError("the packed model's file is shorter than it was; remove it, and it is made anew")
+            raise OSError("the packed model's file is shorter than it was; remove it, and it is made again")
         if len(self._kept) == _MOST_ROWS:
             self._kept.clear()
         self._kept[place] = row

@@ -18,10 +18,10 @@ from gguf.quants import dequantize
 from torch import Tensor
 
 from decoding.checkpoints.adapter import merged_weights
+from decoding.checkpoints.catalog import resolve
 from decoding.checkpoints.embedded import EMBEDDED_NAMES, embedded_gguf
 from decoding.checkpoints.gguf import hub_name
 from decoding.checkpoints.model_config import ModelConfig, load_config
-from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import read_weights
 from decoding.errors import ModelError
 from decoding.serving.text_decoder import TextDecoder
@@ -86,7 +86,7 @@ def _rotary_pairs(tensor: Tensor, heads: int) -> Tensor:
 
 
 def quantised(merged: Path) -> list[Path]:
-    """Files beside `merged`, one for each of QUANTISATIONS, by llama.cpp's quantiser. Raises ModelError where it fails."""
+    """Files next to `merged`, one for each of QUANTISATIONS, by llama.cpp's quantiser. Raises ModelError where it fails."""
     import llama_cpp
 
     files = []

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from agent.follow_ups import relation_of, resolve, without_reset
-from agent.small_talk import GOODBYE, MOST_TABLES, WELCOME, nothing_about, overview, small_talk
+from agent.nodes.link import GOODBYE, MOST_TABLES, WELCOME, nothing_about, overview, small_talk
 from agent.state import Turn
 from tests.agent.spider_gold import DATA
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
-from tools.example.questions import STARTERS
 from tools.linking.link_schema import link, mentions
 from tools.linking.match_values import ValueMatch
+from tools.linking.questions import STARTERS
 from tools.schema import Column, Schema, Table
 
 FIRST = [Turn(question="How many singers are from Spain?", sql="SELECT COUNT(*) FROM singer WHERE country = 'Spain'")]

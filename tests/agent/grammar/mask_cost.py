@@ -11,10 +11,10 @@ from string import ascii_letters
 from time import perf_counter
 
 from agent.grammar.constraint import Vocabulary, sql_constraint
-from agent.prompts.profile import Form
+from agent.prompts.slots import Form
 from decoding.tokenizer import ByteLevel, byte_alphabet
 from tests.agent.grammar.test_grammar import SCHEMA
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 
 SIZES = (49_152, 152_064)
 STATEMENTS = (

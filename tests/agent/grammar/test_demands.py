@@ -3,11 +3,11 @@
 import pytest
 
 from agent.grammar.facts import facts_of
-from agent.grammar.plan_rules import plan_catalog
+from agent.grammar.rules import plan_catalog
 from agent.grammar.scope import catalog_of
 from tests.agent.grammar.heroes import accepted
 from tools.linking.match_values import ValueMatch
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.schema import Column, ForeignKey, Schema, Table
 
 TRIPS = Schema(

@@ -8,17 +8,16 @@ import pytest
 from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.grammar.facts import facts_of
 from agent.grammar.machine import LexState, Position, beginning, feed
-from agent.grammar.plan_rules import plan_catalog
+from agent.grammar.rules import plan_catalog
 from agent.grammar.scope import catalog_of
 from agent.grammar.words import lowered
-from agent.prompts.plan_format import parse_plan
-from agent.prompts.profile import Form
+from agent.prompts.slots import Form, parse_plan
 from decoding.tokenizer import Tokenizer
 from tests.agent.grammar.random_statements import offers
 from tests.agent.grammar.test_grammar import SCHEMA, STOP, reference
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.linking.match_values import ValueMatch
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 
 FENCE = Form("fence", 30)
 LINES = "SELECT Name,\n       Age\nFROM singer\nWHERE Age > 30\n  AND Country = 'x'\nORDER BY Age DESC;\n"

@@ -12,7 +12,7 @@ from agent.grammar.constraint import GrammarConstraint, Mask, State, sql_constra
 from agent.grammar.machine import LexState, beginning, feed
 from agent.grammar.scope import catalog_of
 from agent.grammar.words import FUNCTIONS
-from agent.prompts.profile import Form
+from agent.prompts.slots import Form
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampler import Sampler
 from decoding.methods.registry import METHODS

@@ -15,7 +15,7 @@ import pytest
 
 from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.grammar.facts import facts_of
-from agent.grammar.plan_rules import plan_catalog
+from agent.grammar.rules import plan_catalog
 from agent.grammar.scope import catalog_of
 from decoding.tokenizer import Tokenizer
 from eval.datasets.gold_sql import GoldError, normalise, sql_text
@@ -25,7 +25,7 @@ from tests.agent.spider_gold import DATA
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.open_database import open_database
 from tools.linking.match_values import ValueMatch, match_values
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.repair.rules import RULE_NAMES
 from tools.schema import Column, Schema, Table
 
@@ -45,7 +45,7 @@ GOOD = [
     "select label from power join hero_power on power_id = power.id join hero on hero_id = hero.id",
     "select name from hero join note on line = name",  # no key is known: nothing is bound
     "select t1.name from hero as t1 join hero as t2 on t1.height = t2.height",
-    "select name from hero where name = 'DC Comics' or height = 'DC Comics'",  # misplaced, which can be mended
+    "select name from hero where name = 'DC Comics' or height = 'DC Comics'",  # misplaced, which can be repaired
     "select name from hero where name = 'Bo' or name = 'Thor' or height = 190",
     "select name from hero where name like '%short%' and height between 190 and 190",
     "select name from hero where publisher_id in (select id from publisher)",
@@ -67,10 +67,10 @@ BAD = {
     "select name from hero join power on hero.id = power.id": "a table that another one connects",
     "select title from publisher join power on publisher.id = power.id": "tables that two others connect",
     "select name from hero where name = 'London'": "an invented literal",
-    "select name from hero where height = 'Bo'": "text beside a number",
+    "select name from hero where height = 'Bo'": "text next to a number",
     "select name from hero where height = 7": "an invented number",
-    "select line from note where price = 'Bo'": "text beside text that is always a number",
-    "select name from hero where name > 190": "a number beside text",
+    "select line from note where price = 'Bo'": "text next to text that is always a number",
+    "select name from hero where name > 190": "a number next to text",
     "select name from hero where name in ('Bo', 'London')": "an invented literal in a list",
     "select name from hero where id in (select label from power)": "a subquery of something else",
     "select id from hero except select title from publisher": "what can never be equal",

@@ -18,14 +18,13 @@ from agent.grammar.machine import LexState, beginning, feed
 from agent.grammar.scope import catalog_of
 from agent.grammar.words import is_plain, lowered
 from agent.prompts.compact import name
-from agent.prompts.plan_format import Plan, PlannedTable, parse_plan
+from agent.prompts.slots import Plan, PlannedTable, parse_plan
 from tests.tools.databases.server.servers import Server
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Result
 from tools.schema import Schema
-from tools.sql.from_sqlite import from_sqlite, in_sqlite
-from tools.sql.quoted_names import named_columns
+from tools.sql.from_sqlite import from_sqlite, in_sqlite, named_columns
 
 HEADINGS = (
     "ratio (1:2)", "x => y", "Net amount (EUR)", "Net amount\n(€)", "Gross  amount", "Qty.", "% share", "#", "№ of items",

@@ -9,7 +9,7 @@ from agent.grammar.facts import facts_of
 from agent.grammar.machine import beginning
 from agent.grammar.scope import catalog_of
 from tests.agent.grammar.test_grammar_gold import accepted_until
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.schema import Column, ForeignKey, Schema, Table
 
 SCHEMA = Schema(
@@ -64,7 +64,7 @@ def test_a_model_that_was_trained_on_such_answers_may_write_products(sql: str) -
             "_id ORDER",
         ),
         (f"SELECT singer.singer_id AS singer_id FROM singer JOIN concert ON {ID} WHERE singer_id = 1", "_id = 1"),
-        # Every row beside every other.
+        # Every row with every other.
         ("SELECT * FROM singer, concert", ", concert"),
         ("SELECT * FROM singer CROSS JOIN concert", "CROSS JOIN concert"),
         ("SELECT * FROM singer JOIN concert ON TRUE", "TRUE"),

@@ -7,8 +7,8 @@ import pytest
 
 from agent.grammar.constraint import plan_constraint
 from agent.grammar.machine import LexState, beginning, feed
-from agent.grammar.plan_rules import plan_catalog
-from agent.prompts.plan_format import parse_plan
+from agent.grammar.rules import plan_catalog
+from agent.prompts.slots import parse_plan
 from decoding.tokenizer import Tokenizer
 from eval.datasets.gold_sql import GoldError, normalise, plan_answer
 from tests.agent.grammar.test_grammar import SCHEMA, STOP

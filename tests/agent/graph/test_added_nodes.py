@@ -8,8 +8,7 @@ from langgraph.types import Command
 
 from agent.candidates import Tools, recorded
 from agent.observe.events import Finished, Started
-from agent.observe.node_table import NODES, Node, UnknownNode, register_node
-from agent.observe.step_record import tool_step
+from agent.observe.step_record import NODES, Node, UnknownNode, register_node, tool_step
 from agent.state import State
 from tests.agent.conftest import Talk
 

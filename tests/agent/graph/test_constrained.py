@@ -16,13 +16,12 @@ from langchain_core.messages import BaseMessage
 
 import agent.ask_model
 from agent.assemble import LoadedModel, ModelChoice, load_model
+from agent.candidates import OUT_OF_TIME, Candidate, Outcome, elect, fingerprint, outcomes, same_sql
 from agent.context import AgentOptions
 from agent.conversation import Conversation
 from agent.nodes import assess
-from agent.outcomes import OUT_OF_TIME, Candidate, Outcome, elect, fingerprint, outcomes, same_sql
 from decoding.engine.constraint import Mask
-from decoding.serving.chat_model import ChatModel
-from decoding.serving.text_decoder import Completion
+from decoding.serving.text_decoder import ChatModel, Completion
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
 from tools.result import QueryError, Result

@@ -14,10 +14,9 @@ import pytest
 from agent.calibration import Calibration
 from agent.context import AgentContext, AgentOptions
 from agent.conversation import Answer, Conversation, Retry
-from agent.observe.audit import AuditLog, Trail, Wanted
+from agent.observe.audit import FAILURE, OPTIONAL_STEPS, AuditLog, Trail, Wanted
 from agent.observe.events import Answered, Asked, Event
-from agent.observe.failures import FAILURE, OPTIONAL_STEPS
-from agent.observe.node_table import NODES
+from agent.observe.step_record import NODES
 from agent.prompts.profiles import load_profile
 from decoding.engine.target import PromptTooLong
 from decoding.errors import ModelError
@@ -94,7 +93,7 @@ _WRITE, _DOUBT, _ANSWER = "agent.nodes.write", "agent.nodes.assess", "agent.node
 STEPS = {
     "rewrite": Step(f"{_WRITE}.rewritten"),
     "choose": Step(f"{_WRITE}.choose_reading", PLAN, PLAN, COUNT, COUNT, ask=_in_doubt),
-    "translate": Step("agent.outcomes.from_sqlite"),
+    "translate": Step("agent.candidates.from_sqlite"),
     "repair": Step("agent.candidates.repair_query"),
     "confidence": Step(f"{_DOUBT}.judge"),
     "readings": Step(f"{_DOUBT}.other_plans", rerank=True),
@@ -164,7 +163,7 @@ def test_who_stops_a_question_stops_it(talk: Talk, error: BaseException) -> None
 
 
 def test_rows_outlast_the_deadline_of_a_second_look(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were thrown away, and "no SQL was written" was told beside the SQL that had run."""
+    """They were thrown away, and "no SQL was written" was told with the SQL that had run."""
     conversation = talk(PLAN, COUNT, rerank=True, deadline_s=0.3)
     conversation.toolbox.calibration = DOUBTS_ALL
 

@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from typer.testing import CliRunner
 
 from agent.conversation import records
-from agent.observe import telemetry
+from agent.observe import audit
 from agent.observe.audit import AuditLog, Entry, Trail, Wanted, run_sql
 from agent.observe.events import (
     Answered,
@@ -42,7 +42,7 @@ from agent.observe.events import (
     from_json,
     to_json,
 )
-from agent.observe.node_table import Note
+from agent.observe.step_record import Note
 from app.cli import app
 from decoding.engine.rounds import Round
 from decoding.serving.model_queue import Stopped
@@ -292,8 +292,8 @@ WRONG, RIGHT = "SELECT nam FROM singer", "SELECT name FROM singer WHERE age > 30
 def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     kept, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
-    monkeypatch.setattr(telemetry, "_tracer", lambda: provider.get_tracer("test"))
-    monkeypatch.delenv(telemetry._CAPTURE, raising=False)
+    monkeypatch.setattr(audit, "_tracer", lambda: provider.get_tracer("test"))
+    monkeypatch.delenv(audit._CAPTURE, raising=False)
     yield kept
     provider.shutdown()
 
@@ -331,7 +331,7 @@ def test_a_step_tells_its_tokens(exporter: InMemorySpanExporter) -> None:
     step |= {"decoder": "jacobi_forcing", "target_forwards": 10, "plain_forwards": 28, "tokens_per_forward": 3.0}
     step["forced_tokens"] = 4
     events = [Finished(step)]
-    assert list(telemetry._traced(telemetry._tracer(), "?", _Named(), "one", iter(events))) == events  # type: ignore[arg-type]
+    assert list(audit._traced(audit._tracer(), "?", _Named(), "one", iter(events))) == events  # type: ignore[arg-type]
     span = _named(exporter)["chat generate"]
     assert (span.end_time or 0) - (span.start_time or 0) == 5_000_000
     assert _told_telemetry(span) == {
@@ -350,7 +350,7 @@ class _Named:
 def test_questions_and_sql_are_told_only_where_that_is_allowed(
     allowed: str, tells: bool, talk: Talk, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(telemetry._CAPTURE, allowed)
+    monkeypatch.setenv(audit._CAPTURE, allowed)
     talk("plan", RIGHT).ask("Who is old?")
     everything = str([_told_telemetry(span) for span in exporter.get_finished_spans()])
     assert ("Who is old?" in everything, RIGHT in everything) == (tells, tells)
@@ -377,7 +377,7 @@ def test_a_broken_conversation_ends_its_span(talk: Talk, exporter: InMemorySpanE
 
 def test_nothing_is_imported_unasked() -> None:
     """A program that asks, without the environment's word."""
-    code = "import sys; from agent.observe.telemetry import _tracer; "
+    code = "import sys; from agent.observe.audit import _tracer; "
     code += "sys.exit(_tracer() is not None or 'opentelemetry' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={})
 
@@ -399,12 +399,12 @@ def test_the_standard_variables_are_enough(database: Database, monkeypatch: pyte
         Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-        telemetry._tracer.cache_clear()
-        tracer: Any = telemetry._tracer()
+        audit._tracer.cache_clear()
+        tracer: Any = audit._tracer()
         run_sql(None, database, "SELECT 1", Limits())
         tracer.span_processor.force_flush()
         tracer.span_processor.shutdown()
-        telemetry._tracer.cache_clear()
+        audit._tracer.cache_clear()
         server.shutdown()
     ((path, body),) = got
     assert path == "/v1/traces" and b"query singers" in body and b"sqlagent" in body

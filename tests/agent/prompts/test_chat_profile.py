@@ -9,9 +9,9 @@ from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.context import AgentOptions
 from agent.conversation import Conversation
 from agent.prompts.knowledge import read_knowledge
-from agent.prompts.plan_format import parse_plan
 from agent.prompts.profiles import load_profile
-from decoding.serving.chat_model import ChatModel
+from agent.prompts.slots import parse_plan
+from decoding.serving.text_decoder import ChatModel
 from tests.decoding.models.tiny_models import CHAT_TEMPLATE, tiny_checkpoint
 from tools.databases.database import Database
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from agent.assemble import ModelChoice, load_model
 from agent.context import AgentOptions
 from agent.conversation import Conversation
-from agent.prompts.plan_format import Plan, parse_plan
 from agent.prompts.predicted_text import predicted_plans, predicted_sql, predicted_texts, skeletons
-from agent.prompts.slots import Slots
+from agent.prompts.slots import Plan, Slots, parse_plan
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
 from tools.linking.link_schema import Link

@@ -16,10 +16,9 @@ from agent.archive import Archive, learn
 from agent.assemble import ModelChoice, profile_of
 from agent.context import AgentContext
 from agent.observe.events import Answered, Asked, Event, Judged
-from agent.prompts.chat import schema_text
 from agent.prompts.compact import PROMPT_VERSION, Compact
 from agent.prompts.knowledge import Knowledge, KnowledgeError, read_knowledge
-from agent.prompts.profiles import PROFILES, load_profile
+from agent.prompts.profiles import PROFILES, load_profile, schema_text
 from agent.prompts.slots import Slots, Try, in_order
 from decoding.checkpoints.adapter import About, AdapterMismatch
 from tests.agent.conftest import Talk
@@ -129,7 +128,7 @@ def test_compact_prompts_read_as_designed() -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_each_step_extends_the_prompt_of_the_step_before(name: str) -> None:
-    """Guards prefix reuse: a refine prompt that rewrites the beginning would compute everything anew."""
+    """Guards prefix reuse: a refine prompt that rewrites the beginning would compute everything again."""
     profile = load_profile(name)
     plan, generate, refine = (
         [_key(m) for m in profile.messages(step, FULL)] for step in ("plan", "generate", "refine")

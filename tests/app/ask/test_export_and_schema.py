@@ -15,7 +15,7 @@ import pytest
 
 from agent.conversation import Answer
 from app.shared import exit_codes
-from app.shared.option_groups import SHOWN_ROWS
+from app.shared.options import SHOWN_ROWS
 from tests.app.test_cli import COUNT, run, script, singer, tiny
 
 __all__ = ["script", "singer", "tiny"]

@@ -1,4 +1,4 @@
-"""A question does without LangSmith's client, and whoever asks for the client gets it."""
+"""A question does without LangSmith's client, and code that asks for the client gets it."""
 
 import os
 import subprocess
@@ -7,11 +7,11 @@ from importlib import import_module
 
 import pytest
 
-from app.ask import spare_tracing
+from app.shared import process
 
 ANSWERS = """
 import sys
-from app.ask.spare_tracing import spare_tracing
+from app.shared.process import spare_tracing
 print(spare_tracing())
 from typing import TypedDict
 from langgraph.graph import END, START, StateGraph
@@ -40,13 +40,13 @@ def test_a_graph_runs_without_the_client() -> None:
 
 
 def test_what_is_set_up_to_be_traced_gets_the_client() -> None:
-    code = "from app.ask.spare_tracing import spare_tracing\nprint(spare_tracing())\n"
+    code = "from app.shared.process import spare_tracing\nprint(spare_tracing())\n"
     code += "from langsmith.client import Client\nprint(Client.__module__)"
     assert python(code, LANGSMITH_PROJECT="mine") == ["False", "langsmith.client"]
 
 
 def test_other_names_bring_the_real_modules() -> None:
-    code = "from app.ask.spare_tracing import spare_tracing\nspare_tracing()\nimport langgraph.graph\n"
+    code = "from app.shared.process import spare_tracing\nspare_tracing()\nimport langgraph.graph\n"
     code += "from langsmith import traceable\nfrom langsmith.utils import LangSmithError\n"
     code += "from langgraph_sdk import get_client\n"
     code += "print(traceable(lambda one: one + 1)(2), LangSmithError.__mro__[1].__name__, callable(get_client))"
@@ -54,12 +54,12 @@ def test_other_names_bring_the_real_modules() -> None:
 
 
 def test_an_imported_client_stays() -> None:
-    code = "import langsmith.client as known\nfrom app.ask.spare_tracing import spare_tracing\n"
+    code = "import langsmith.client as known\nfrom app.shared.process import spare_tracing\n"
     assert python(code + "import sys\nprint(spare_tracing(), sys.modules['langsmith.client'] is known)") == [
         "False True"
     ]
 
 
-@pytest.mark.parametrize("module", sorted(spare_tracing._NAMES))
+@pytest.mark.parametrize("module", sorted(process._NAMES))
 def test_stand_ins_have_names_of_the_real_modules(module: str) -> None:
-    assert all(hasattr(import_module(module), name) for name in spare_tracing._NAMES[module])
+    assert all(hasattr(import_module(module), name) for name in process._NAMES[module])

@@ -20,7 +20,7 @@ from agent.context import AgentOptions
 from app.cli import app
 from app.measure import evaluate
 from app.shared import exit_codes
-from app.shared.option_groups import Asking
+from app.shared.options import Asking
 from eval.accuracy import ablation
 from eval.accuracy.own_questions import read_questions
 from eval.datasets.registry import DATASETS

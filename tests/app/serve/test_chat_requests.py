@@ -20,8 +20,8 @@ from starlette.routing import Route
 from agent.assemble import ModelChoice, RemoteModel, any_model
 from agent.context import AgentOptions
 from agent.conversation import Answer, Conversation
-from agent.prompts.chat import plan_from_json
-from agent.prompts.plan_format import parse_plan
+from agent.prompts.profiles import plan_from_json
+from agent.prompts.slots import parse_plan
 from app.serve.listening import behind_doors
 from app.serve.serve import app_of
 from decoding.serving.load import load_text_decoder

@@ -47,7 +47,7 @@ class Possessed(BaseChatModel):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is attacked. `state`: what must stay as it is, beside the folder's files."""
+    """What is attacked. `state`: what must stay as it is, besides the folder's files."""
 
     dialect: str
     folder: Path
@@ -102,7 +102,9 @@ def possessed(place: Place, profile: Compact) -> list[str]:
             if "\ud800" in sql:
                 return False, "no model says half characters"
             model.sql = sql
-            conversation._config["configurable"]["thread_id"] = sql  # another conversation; its graph is the dear part
+            conversation._config["configurable"]["thread_id"] = (
+                sql  # another conversation; its graph is the expensive part
+            )
             answer = conversation.ask("What now?")
             return answer.error is None, f"{answer.answer} {answer.rows} {answer.error}"
 

@@ -229,7 +229,7 @@ def test_a_command_of_the_chat_that_fails_does_not_end_it(
         raise _error()
 
     script()
-    monkeypatch.setattr("app.ask.chat_commands.print_schema", fails)
+    monkeypatch.setattr("app.ask.ask.print_schema", fails)
     said = run("chat", "--db", singer, "--model", tiny, stdin="/schema\n/sql SELECT 7 AS seven\n")
     assert said.exit_code == exit_codes.OK and "seven" in said.stdout
     _is_one_line(said.stderr)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.observe.node_table import NODES
+from agent.observe.step_record import NODES
 from app.shared.options import VARIABLE
 from decoding.heads.kinds import KINDS
 from decoding.methods.registry import METHODS

@@ -62,7 +62,7 @@ def test_extensions_are_named_or_installed(tmp_path: Path) -> None:
         ),
         ("from eval.datasets.registry import register_dataset\nregister_dataset('bird', 'x:Y', '')", "called 'bird'"),
         (
-            "from agent.observe.node_table import *\nregister_node('n', Node('x:y', 'N', before='z'))",
+            "from agent.observe.step_record import *\nregister_node('n', Node('x:y', 'N', before='z'))",
             "before 'z'; choose",
         ),
     ],
@@ -83,7 +83,7 @@ def test_help_imports_no_extension(tmp_path: Path) -> None:
 def test_registering_imports_neither_torch_nor_what_is_registered(tmp_path: Path) -> None:
     """Guards the time that a command takes to start, and tables that need the code of all that they list."""
     code = (
-        "import sys, agent.observe.node_table, decoding.methods.registry, eval.datasets.registry, tools.databases.database\n"
+        "import sys, agent.observe.step_record, decoding.methods.registry, eval.datasets.registry, tools.databases.database\n"
         "slow = {'torch', 'langgraph', 'duckdb', 'sqlglot', 'sqlalchemy', 'transformers'} & set(sys.modules)\n"
         "assert not slow, slow"
     )

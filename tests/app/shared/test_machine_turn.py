@@ -23,7 +23,7 @@ import pytest
 from agent import assemble
 from app.cli import COMMANDS, _command
 from app.shared import exit_codes, options
-from app.shared.option_groups import DatabaseOptions
+from app.shared.options import DatabaseOptions
 from app.shared.process import MachineTurn
 from tests.app.test_cli import run
 from tests.decoding.models.tiny_models import tiny_checkpoint

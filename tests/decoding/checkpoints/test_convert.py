@@ -15,8 +15,8 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from decoding.checkpoints import gguf
 from decoding.checkpoints.cache_folder import models_folder, silent
+from decoding.checkpoints.catalog import resolve
 from decoding.checkpoints.model_config import Rope, load_config
-from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelError, ModelUnavailable, UnsupportedModel
 from decoding.serving.load import load_text_decoder

@@ -16,7 +16,8 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from decoding.checkpoints import embedded, hub
+from decoding.checkpoints import embedded
+from decoding.checkpoints import embedded as hub
 from decoding.checkpoints.cache_folder import downloads_folder, models_folder, sha256_of, silent
 from decoding.checkpoints.catalog import list_models
 from decoding.checkpoints.embedded import BASE_SHA256, SMOLLM2, ModelSource, embedded_gguf, ensure_embedded

@@ -7,8 +7,7 @@ import pytest
 from huggingface_hub import constants
 
 from decoding.checkpoints.cache_folder import silent
-from decoding.checkpoints.catalog import list_models, pull
-from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.catalog import list_models, pull, resolve
 from decoding.errors import ModelUnavailable
 from tests.decoding.checkpoints.file_server import FileServer, serving
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -241,7 +241,7 @@ def test_weights_and_text_are_those_that_the_numbers_mean(name: str, tmp_path: P
 
 
 def test_in_bf16_and_in_int8(tmp_path: Path) -> None:
-    """int8 rounds anew what was dequantised."""
+    """int8 rounds again what was dequantised."""
     path, means = quantised(tmp_path / "model", *FORMATS["gptq-4-ordered"])
     plain = plain_checkpoint(tmp_path / "plain")
     save_file(means, plain / "model.safetensors")

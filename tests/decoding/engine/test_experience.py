@@ -173,14 +173,14 @@ def test_a_machine_that_has_become_slower_is_believed() -> None:
 
 
 @pytest.mark.usefixtures("still_clock")
-@pytest.mark.parametrize("dearer", [0.0, 8.0])
-def test_rows_that_turn_out_dear_are_saved(dearer: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("extra", [0.0, 8.0])
+def test_rows_that_turn_out_expensive_are_saved(extra: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Times are invented here, too. The table says 0.06 plain steps a row."""
     experience, drafted = AcceptanceStats(), list[int]()
     observe = Adaptive.observe
 
     def timed(self: Adaptive, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
-        self.took(0.1, 5.0 * (1.0 + dearer * 0.06 * len(draft)))
+        self.took(0.1, 5.0 * (1.0 + extra * 0.06 * len(draft)))
         observe(self, draft, scores, verdict)
 
     monkeypatch.setattr(Adaptive, "observe", timed)
@@ -188,7 +188,7 @@ def test_rows_that_turn_out_dear_are_saved(dearer: float, monkeypatch: pytest.Mo
         rounds = rounds_of(Adaptive(masks=2), ToyTarget(), Sampler(0.5, seed), experience=experience, max_new_tokens=40)
         drafted.append(sum(len(each.draft_tokens) for each in rounds))
     first, last = sum(drafted[:5]), sum(drafted[-5:])
-    assert last > first / 2 if dearer == 0.0 else last < first / 2
+    assert last > first / 2 if extra == 0.0 else last < first / 2
 
 
 def test_between_and_beyond_the_entries() -> None:

@@ -25,7 +25,7 @@ import decoding.heads.head
 from decoding.checkpoints.adapter import read_adapter
 from decoding.checkpoints.catalog import SHIPPED_ADAPTER
 from decoding.checkpoints.identity import TargetIdentity, target_identity
-from decoding.checkpoints.low_bits import packed, quantised, restored, unpacked
+from decoding.checkpoints.quantisation import packed, quantised, restored, unpacked
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Context, LookupCorpus, Method
 from decoding.engine.rounds import Round

@@ -33,9 +33,11 @@ def test_masks_alone_look_ahead_where_the_target_is_sure() -> None:
 
 
 def test_masks_are_left_out_where_rows_are_dear() -> None:
-    cheap, dear = (rounds_of(Adaptive(copies=0, row_cost=cost), trained(), max_new_tokens=30) for cost in (0.01, 0.5))
-    assert sum(len(each.draft_tokens) for each in dear) == 0
-    assert len(cheap) < len(dear)
+    cheap, expensive = (
+        rounds_of(Adaptive(copies=0, row_cost=cost), trained(), max_new_tokens=30) for cost in (0.01, 0.5)
+    )
+    assert sum(len(each.draft_tokens) for each in expensive) == 0
+    assert len(cheap) < len(expensive)
 
 
 @pytest.mark.parametrize("draft_cost", [0.0, 0.4])

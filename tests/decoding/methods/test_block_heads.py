@@ -14,7 +14,7 @@ from decoding.heads.modules.layer import attend_all, attend_shared
 from decoding.heads.on_torch.block import BlockContext
 from decoding.heads.on_torch.context import DraftVocabulary
 from decoding.methods.blocks import BlockMethod
-from decoding.methods.likely import LIKELY, LikelyLevels
+from decoding.methods.mask_guesses import LIKELY, LikelyLevels
 from decoding.methods.registry import METHODS, load_method, method_class
 from tests.decoding.models.block_data import HIDDEN, block_head, context_of, states_of, text_of
 from tests.decoding.models.doubles import NoAscent
@@ -37,7 +37,7 @@ def test_no_head_changes_the_text(name: str, temper: Temper) -> None:
 
 
 def test_the_context_is_computed_once_per_token() -> None:
-    """Guards against rows that move when the table grows, and against positions that start anew."""
+    """Guards against rows that move when the table grows, and against positions that start again."""
     head, hidden = block_head(), states_of(300)
     context = BlockContext(head)
     for part in hidden.split([1, 7, 0, 260, 32]):

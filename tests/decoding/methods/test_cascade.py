@@ -176,6 +176,6 @@ def test_a_recall_with_others_beside_it_forgets_nothing() -> None:
     recall = LookupCorpus(max_tokens=4)
     recall.add((1, 2))
     recall.add((3, 4))
-    both = recall.beside([(5,) * 9], [(6,), (7,)])
+    both = recall.with_texts([(5,) * 9], [(6,), (7,)])
     assert both.sequences == ((7,), (6,), (3, 4), (1, 2), (5,) * 9)
     assert recall.sequences == ((3, 4), (1, 2))

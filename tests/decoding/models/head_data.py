@@ -83,7 +83,7 @@ def taught() -> Taught:
 
 
 def collected(decoder: TextDecoder, log: RecordLog, groups: Sequence[Group] = GROUPS, **how: Any) -> dict[str, int]:
-    """Answers of at most 40 tokens; one sampled beside the greedy one."""
+    """Answers of at most 40 tokens; one sampled besides the greedy one."""
     counts = collect(decoder, groups, log, Collecting(**{"max_new_tokens": lambda step: 40, "samples": 1} | how))
     log.close()
     return counts

@@ -33,7 +33,7 @@ def small_head(kind: str, hidden: int, vocab: int, temper: Temper = "random") ->
 
 
 def head_options(name: str, target: AnyTarget, temper: Temper = "random") -> dict[str, Any]:
-    """What `load_method` must be given beside the name of a method so that it runs on a small target and drafts whole trees:
+    """What `load_method` must be given besides the name of a method so that it runs on a small target and drafts whole trees:
     random weights are sure of nothing.
     """
     kind = method_class(name).kind or OPTIONAL.get(name)

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from decoding.checkpoints.draft_priors import DEFAULT_PRIORS
+from decoding.checkpoints.mask_adapter import DEFAULT_PRIORS
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import DraftCaches, ForwardInput, ForwardOutput

@@ -175,7 +175,7 @@ def test_torch_has_one_thread_beside_our_kernels_and_elsewhere_as_many_as_before
 
 
 def test_torchs_threads_are_counted_once_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each count starts threads anew, which look for work while the next forwards run."""
+    """Each count starts new threads, which look for work while the next forwards run."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     set_to: list[int] = []

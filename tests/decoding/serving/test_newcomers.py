@@ -1,4 +1,4 @@
-"""Long newcomers beside texts under way: prompts are read in parts, drafts shrink, and every text is what it is alone."""
+"""Long newcomers among other texts: prompts are read in parts, drafts shrink, and every text is what it is alone."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from app.serve.chat_completions import FormError, StructuredOutput, choice_form, json_form, regex_form
 from decoding.serving.load import load_text_decoder
-from decoding.serving.structured_output import FormError, StructuredOutput, choice_form, json_form, regex_form
 from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from tests.decoding.models.tiny_models import tiny_checkpoint
 

@@ -21,9 +21,9 @@ from decoding.engine.method import UnknownMethod
 from decoding.engine.target import AnyTarget, Array, PromptTooLong
 from decoding.methods.adaptive import Adaptive
 from decoding.methods.registry import METHODS
-from decoding.serving.chat_model import ChatModel
 from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped
 from decoding.serving.text_decoder import (
+    ChatModel,
     Completion,
     SamplingParams,
     TextDecoder,

@@ -1,4 +1,4 @@
-"""The int8 target in our own kernels: every text equal to the bit, whatever drafts, is cached, or stands beside it."""
+"""The int8 target in our own kernels: every text equal to the bit, whatever drafts, is cached, or is in the same batch."""
 
 import hashlib
 import os
@@ -25,8 +25,7 @@ from decoding.engine.target import ForwardInput, ForwardOutput
 from decoding.engine.tensor_choice import chooser
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastTarget
-from decoding.targets.int8.cpu_model import CpuModel
-from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
+from decoding.targets.int8.cpu_target import CpuModel, CpuSequence, CpuTarget
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.random_heads import ready_method

@@ -18,13 +18,12 @@ from transformers import AutoModelForCausalLM
 from decoding.engine.draft import Draft
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput, ForwardOutput
-from decoding.targets import cached_target, fast_target, kv_cache
+from decoding.targets import cached_target, fast_target, llama_model
 from decoding.targets import fast_target as fast_model
-from decoding.targets import tensor_tables as shared_table
-from decoding.targets.fast_ops import rotate
+from decoding.targets import prefix_cache as kv_cache
 from decoding.targets.fast_target import FastModel, FastSequence, FastTarget
-from decoding.targets.kv_cache import TokenTable
-from decoding.targets.prefix_cache import longest_prefix
+from decoding.targets.llama_model import rotate
+from decoding.targets.prefix_cache import TokenTable, longest_prefix
 from tests.decoding.models.tiny_models import Family, tiny_checkpoint
 
 VOCAB = 300
@@ -62,7 +61,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_cache, "_SMALLEST", 8)
     monkeypatch.setattr(fast_target, "CHUNK_ROWS", 16)
     monkeypatch.setattr(cached_target, "FORWARD_ROWS", 40)
-    monkeypatch.setattr(shared_table, "WORTH_SHARING", 3)
+    monkeypatch.setattr(llama_model, "WORTH_SHARING", 3)
 
 
 def transformers_says(path: Path) -> Reference:

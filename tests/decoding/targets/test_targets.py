@@ -16,7 +16,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -26,9 +27,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from decoding.checkpoints.arrays import bfloat16, floats
 from decoding.checkpoints.cache_folder import silent
-from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.catalog import resolve
+from decoding.checkpoints.model_config import HEAD, load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
@@ -40,9 +42,14 @@ from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastModel, FastTarget
 from decoding.targets.hf_target import HfTarget
-from decoding.targets.int8 import rounding
-from decoding.targets.int8.quantize import rotated
-from decoding.targets.int8.rounding import KernelRotation, cosines, rotated_layers, stream_rotation
+from decoding.targets.int8.packing import (
+    KernelRotation,
+    cosines,
+    rotated,
+    rotated_layers,
+    rounded,
+    stream_rotation,
+)
 from decoding.targets.own_thread import in_own_thread
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
@@ -284,7 +291,7 @@ from decoding.serving.load import load_text_decoder
 from decoding.heads.head import find_head
 threads = lambda: len(os.listdir("/proc/self/task"))
 before = threads()
-load_text_decoder(sys.argv[1], dtype=sys.argv[2], target="fast")
+load_text_decoder(sys.argv[1], dtype="fp32", target="fast")
 find_head("jetspec")
 ends = time.monotonic() + 10
 while threads() > before and time.monotonic() < ends:  # workers take a moment to end
@@ -304,10 +311,9 @@ def test_it_gives_what_comes_or_raises_and_its_thread_ends() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc counts the threads")
-@pytest.mark.parametrize("dtype", ["fp32", "int8"])
-def test_loading_leaves_no_workers_of_the_main_thread(dtype: str, tmp_path: Path) -> None:
+def test_loading_leaves_no_workers_of_the_main_thread(tmp_path: Path) -> None:
     folder = tiny_checkpoint(tmp_path, hidden_size=256, intermediate_size=512, vocab=2900)
-    command = [sys.executable, "-c", COUNT, str(folder), dtype]
+    command = [sys.executable, "-c", COUNT, str(folder)]
     out = subprocess.run(
         command, env=os.environ | {"OMP_NUM_THREADS": "2"}, capture_output=True, text=True, check=True, timeout=120
     ).stdout
@@ -344,12 +350,18 @@ def test_logits_and_hidden_states_are_those_of_the_model(checkpoint_rotation: Pa
     }
     config = load_config(checkpoint_rotation)
     want = list(run(FastTarget(FastModel(config, weights.items()))))
-    layers = rotated_layers(config, weights.items())
-    model = FastModel(config, ((name, torch.from_numpy(array)) for name, array in layers))
-    model.rotation = torch.from_numpy(stream_rotation(config.hidden_size))
-    got = list(run(FastTarget(model)))
-    for one, other in zip(want, got, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    stream = stream_rotation(config.hidden_size).astype(np.float32)
+    layers = dict(rotated_layers(config, weights.items()))
+    head = layers.get(HEAD, layers["model.embed_tokens.weight"]) * layers["model.norm.weight"]
+    layers["model.norm.weight"] = np.ones_like(layers["model.norm.weight"])
+    layers[HEAD] = rotated(head, stream)
+    layers["model.embed_tokens.weight"] = rotated(layers["model.embed_tokens.weight"], stream)
+    stored = ((name, torch.from_numpy(array)) for name, array in layers.items())
+    logits, hidden = run(FastTarget(FastModel(replace(config, tie_embeddings=False), stored)))
+    back = rotated(hidden.numpy(), stream.T)
+    back[2] *= weights["model.norm.weight"].numpy()
+    torch.testing.assert_close(logits, want[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(back), want[1], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 64, 192])
@@ -365,21 +377,22 @@ def test_a_block_divides_the_width(hidden: int, block: int) -> None:
 
 
 def test_one_large_number_is_shared_out_and_comes_back() -> None:
-    x, turn = torch.zeros(1, 3, 576), torch.from_numpy(stream_rotation(576))
+    x, turn = np.zeros((1, 3, 576), np.float32), stream_rotation(576).astype(np.float32)
     x[..., 100] = 1000.0
     spread = rotated(x, turn)
-    assert spread.abs().max() < 110
-    torch.testing.assert_close(rotated(spread, turn.t()), x, rtol=1e-5, atol=1e-3)
+    assert np.abs(spread).max() < 110
+    np.testing.assert_allclose(rotated(spread, turn.T), x, rtol=1e-5, atol=1e-3)
 
 
-def test_a_row_is_turned_alike_in_any_company() -> None:
-    draw, turn = (
-        partial(torch.randn, generator=torch.Generator().manual_seed(0)),
-        torch.from_numpy(stream_rotation(576)),
-    )
-    x = draw(1, 576)
-    for count in (1, 7, 16, 200):
-        assert torch.equal(rotated(torch.cat([x, draw(count, 576)]), turn)[:1], rotated(x, turn))
+def test_integers_use_their_range_and_are_chosen_for_the_scale_as_rounded() -> None:
+    draw = np.random.default_rng(0).standard_normal((50, 64), dtype=np.float32)
+    weight = np.concatenate([draw * np.logspace(-3, 3, 50, dtype=np.float32)[:, None], np.zeros((1, 64), np.float32)])
+    steps, scale = rounded(weight)
+    np.testing.assert_array_equal(scale, floats(bfloat16(scale)))
+    assert np.abs(steps[:-1].astype(int)).max(1).min() >= 126, "every row uses the whole range: no scale is shared"
+    error = np.abs(steps * scale[:, None] - weight)
+    assert (error <= 1.01 * scale[:, None]).all()  # half a step, and one where the largest was clamped
+    assert error.mean() < 0.3 * scale.mean()
 
 
 @pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
@@ -389,7 +402,7 @@ def test_the_kernel_turns_as_numpy_does_and_each_row_alike_in_any_company(hidden
     x = np.random.default_rng(hidden).standard_normal(shape, dtype=np.float32)
     turn, back = KernelRotation(matrix), KernelRotation(matrix.T)
     found = turn(x)
-    np.testing.assert_allclose(found, rounding.rotated(x, matrix), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, rotated(x, matrix), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(back(found), x, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(turn(x[:1]), found[:1])
     np.testing.assert_array_equal(turn(x[..., ::-1][..., ::-1]), found)

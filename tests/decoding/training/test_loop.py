@@ -159,7 +159,7 @@ def test_validation_is_logged_and_the_best_is_kept(base: Base, tmp_path: Path) -
 
 
 def test_training_goes_on_from_an_adapter(base: Base, tmp_path: Path) -> None:
-    """Across machines: from a committed int8 adapter, whose rank and modules hold, with the rate warmed up anew."""
+    """Across machines: from a committed int8 adapter, whose rank and modules hold, with the rate warmed up again."""
     config = replace(CONFIG, steps=40, lora=replace(LORA, dropout=0.0), learning_rate=0.02)
     first = train(config, base, GROUPS, tmp_path / "first", prompt_version=7)
     write_adapter(read_adapter(tmp_path / "first" / "adapter"), tmp_path / "shipped")

@@ -21,7 +21,7 @@ def train_as_rank(
     """What torchrun would start, in a world of two by default: fine-tuning, or Jacobi training on invented trajectories.
 
     It ends without the interpreter's own shutdown, which torch's threads have been seen to abort now and then when all was
-    done. Beside the results it leaves in `held-<rank>` how many bytes its tensors took between the last two steps.
+    done. Besides the results it leaves in `held-<rank>` how many bytes its tensors took between the last two steps.
     """
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}

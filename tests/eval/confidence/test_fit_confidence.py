@@ -323,7 +323,7 @@ def test_questions_are_drawn_from_training_databases_with_rows(spider: Path) -> 
 
 
 def test_whole_answers_bound_what_may_be_answered(tmp_path: Path) -> None:
-    """`--at-least` reads the bounds beside the confidence that gave them."""
+    """`--at-least` reads the bounds that are stored with the confidence that gave them."""
     adapter, first = tmp_path / "adapter", run_folder(tmp_path, "held_out")
     adapter.mkdir()
     whole = run_folder(tmp_path, "authored", rerank=True, name="whole")

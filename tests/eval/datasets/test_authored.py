@@ -2,7 +2,7 @@
 
 Training data of authored databases: three wordings of a question, turns with the turn that they continue.
 
-Hints of the answer in training data: as often as asked, beside the wrong ones, and never of anything else.
+Hints of the answer in training data: as often as asked, with the wrong ones, and never of anything else.
 
 Samples: which questions are asked.
 
@@ -21,9 +21,9 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.prompts.compact import hints
-from agent.prompts.plan_format import Plan, PlannedTable
+from agent.prompts.slots import Plan, PlannedTable
 from app.cli import app
-from eval.accuracy.dialogue_files import authored_dialogues
+from eval.accuracy.dialogues import authored_dialogues
 from eval.datasets.official import DatasetError, Example, Question, json_lines, load_authored, made_database, part_of
 from eval.datasets.selection import load_dataset, sampled
 from tools.linking.link_schema import Link

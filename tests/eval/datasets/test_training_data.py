@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
-from agent.prompts.plan_format import Plan, PlanError, PlannedTable, parse_plan
+from agent.prompts.slots import Plan, PlanError, PlannedTable, parse_plan
 from eval.datasets.gold_databases import TrainingDatabase, open_training
 from eval.datasets.gold_sql import normalise, parse, plan_answer, sql_text
 from eval.datasets.official import HELD_OUT_DATABASES, Question, load_dev, load_questions, without_dev
@@ -177,7 +177,7 @@ def test_renamed_gold_gives_the_same_rows_on_a_renamed_copy(spider: Path, tmp_pa
 
 
 def _new_names(schema: Schema) -> Naming:
-    """Every name anew, some with spaces, so that a name left behind cannot bind."""
+    """Every name is new, some with spaces, so that a name left behind cannot bind."""
     tables = {table.name: f"x {table.name}" for table in schema.tables}
     columns = {(t.name, c.name): f"{c.name}_of_{n}" for n, t in enumerate(schema.tables) for c in t.columns}
     return Naming(tables, columns)

@@ -12,8 +12,17 @@ import pytest
 from agent.context import AgentOptions
 from agent.conversation import Answer, Conversation
 from decoding.checkpoints.cache_folder import cache_root
-from eval.accuracy.dialogue_files import BUNDLED, Dialogue, Turn, TurnRecord, in_short, read_dialogues, summarise
-from eval.accuracy.dialogues import FirstTurns, ask_dialogues
+from eval.accuracy.dialogues import (
+    BUNDLED,
+    Dialogue,
+    FirstTurns,
+    Turn,
+    TurnRecord,
+    ask_dialogues,
+    in_short,
+    read_dialogues,
+    summarise,
+)
 from eval.accuracy.record import read_records
 from eval.datasets.official import DatasetError
 from tests.eval.answering import AnsweringModel, Answers

@@ -18,7 +18,7 @@ import pytest
 
 from agent.context import AgentOptions
 from agent.grammar.constraint import plan_constraint, sql_constraint
-from agent.prompts.profile import Form
+from agent.prompts.slots import Form
 from decoding.engine.target import PromptTooLong
 from decoding.tokenizer import Tokenizer
 from eval.accuracy.predict import FOLDER, ChatPredict, answered, open_described, seeded
@@ -30,7 +30,7 @@ from eval.scoring.spider_rules import SPIDER
 from tests.agent.grammar.heroes import SCHEMA
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.eval.answering import AnsweringModel, Answers
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.result import Limits
 from tools.schema import Schema
 

@@ -1,4 +1,4 @@
-"""DuckDB beside SQLite: rows that mean the same compare as equal, whatever types the engines give them.
+"""DuckDB compared with SQLite: rows that mean the same compare as equal, whatever types the engines give them.
 
 What Spider's and BIRD's rules say apart from their scores: each line of them, seen in what a run leaves behind.
 """

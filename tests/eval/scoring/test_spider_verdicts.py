@@ -108,7 +108,7 @@ def test_any_permutation_of_columns_matches(ordered: bool) -> None:
 
 
 def test_equal_columns_do_not_explode() -> None:
-    """Guards against trying 12! orders of twelve equal columns beside three that cannot be matched."""
+    """Guards against trying 12! orders of twelve equal columns next to three that cannot be matched."""
     gold, other = ([(0,) * 12 + row for row in rows] for rows in (_GOLD, _OTHER))
     started = time.perf_counter()
     assert not spider_match(gold, other, ordered=False)

@@ -8,7 +8,7 @@ from gguf import GGMLQuantizationType, GGUFReader
 
 from decoding.checkpoints.adapter import About, Adapter, Factors, merged_weights
 from decoding.checkpoints.cache_folder import silent
-from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.catalog import resolve
 from decoding.checkpoints.weight_files import read_weights
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import SamplingParams, TextDecoder

@@ -12,7 +12,7 @@ from numba import types
 
 from decoding.targets.int8 import mask_rows
 from kernels.cpu import blocks, draft_tokens, head_linear, phases, quantize, swiglu
-from kernels.cpu.emit import add_floats, kernel, largest, largest_magnitude
+from kernels.cpu.emit import add_squares, kernel, largest, largest_magnitude
 from kernels.cpu.head_linear import Matrix, linear, linear_reference, linear_scratch, pack_rows
 from kernels.cpu.int8_products import unpack
 from kernels.cpu.job import Model, aligned_copy, pack, table_of
@@ -56,12 +56,12 @@ def test_norms_sum_in_the_order_of_the_reference() -> None:
 def test_sums_and_maxima_go_lane_by_lane() -> None:
     @kernel
     def both(x, count):  # type: ignore[no-untyped-def]
-        return add_floats(x, count), largest(x, count)
+        return add_squares(x, count), largest(x, count)
 
     x = random(160)
     lanes = np.zeros(16, np.float32)
     for part in x.reshape(-1, 16):
-        lanes += part
+        lanes = (part.astype(np.float64) * part + lanes).astype(np.float32)
     total, top = both(x.ctypes.data, 160)
     assert (np.float32(total), np.float32(top)) == (quantize.halves(lanes), x.max())
 

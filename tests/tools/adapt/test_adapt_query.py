@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tools.adapt.adapt_filter import FILTER_CHANGES
+from tools.adapt.adapt_filter import FILTER_CHANGES, adapt_query
 from tools.adapt.adapt_order import ORDER_CHANGES, SHAPE_CHANGES, compare_queries
-from tools.adapt.adapt_query import adapt_query
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database

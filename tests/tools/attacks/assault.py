@@ -1,7 +1,7 @@
 """The hostile suite, to be pointed at anything that runs SQL: an engine, an editor, an agent, a protocol.
 
 `run` is given one statement and says whether it ran, and everything that came back, as text. Every hostile statement must not
-run, and every twin beside one must; nothing may be written, read outside the database, or hang.
+run, and every twin next to one must; nothing may be written, read outside the database, or hang.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ DDL = (
 
 
 def prepare(folder: Path) -> Path:
-    """The folder under attack: one database per file engine, and a secret beside them."""
+    """The folder under attack: one database per file engine, and a secret next to them."""
     with duckdb.connect(str(folder / "people.duckdb")) as connection:
         for statement in DDL:
             connection.execute(statement)

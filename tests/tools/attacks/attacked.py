@@ -1,4 +1,4 @@
-"""PostgreSQL and MariaDB under attack: a database of their own, a folder beside it, and all that must stay as it is."""
+"""PostgreSQL and MariaDB under attack: a database of their own, a folder next to it, and all that must stay as it is."""
 
 import shutil
 import subprocess

@@ -1,7 +1,7 @@
 """Statements that must not get through, with which of the two locks can see each. Data for test_hostile.py.
 
-`{folder}` is the folder of the database under attack, `{secret}` a file beside it that holds the word TOP-SECRET.
-Where a lock cannot see a statement the reason stands beside it; the other lock must then.
+`{folder}` is the folder of the database under attack, `{secret}` a file next to it that holds the word TOP-SECRET.
+Where a lock cannot see a statement the reason stands next to it; the other lock must then.
 """
 
 from tests.tools.attacks.hostile_case import ALL, DUCKDB, SQLITE, Hostile, both_see, pairs

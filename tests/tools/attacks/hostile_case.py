@@ -23,7 +23,7 @@ class Hostile:
     own_twin: str = ""
 
     def twin(self, dialect: str) -> str:
-        """The innocent query beside this statement, which must run in `dialect`."""
+        """The innocent query next to this statement, which must run in `dialect`."""
         if self.own_twin:
             return self.own_twin
         words = "".join(letter for letter in self.sql[:500] if letter.isprintable())

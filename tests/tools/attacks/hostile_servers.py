@@ -1,6 +1,6 @@
 """What is hostile to a server: its files, programs, settings, locks, other servers. Data for hostile.py.
 
-People who ask have no server at hand, so the twin beside each is written for the guard and runs where a server is there too.
+People who ask have no server at hand, so the twin next to each is written for the guard and runs where a server is there too.
 """
 
 from tests.tools.attacks.hostile_case import MYSQL, POSTGRES, pairs

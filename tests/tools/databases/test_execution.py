@@ -219,7 +219,7 @@ def test_duckdb_keeps_to_its_memory(tmp_path: Path) -> None:
 
 
 def test_a_memory_limit_holds_for_its_query_only(tmp_path: Path) -> None:
-    """Settings are locked, so another limit opens the file anew; queries of both limits must not disturb each other."""
+    """Settings are locked, so another limit opens the file again; queries of both limits must not disturb each other."""
 
     def ask(limit: int) -> object:
         return _result(

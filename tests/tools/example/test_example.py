@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from tools.example.build import FILE_NAME, build, example_database, rows_by_table
-from tools.example.questions import EXAMPLE_QUESTIONS, ExampleQuestion
+from tools.linking.questions import EXAMPLE_QUESTIONS, ExampleQuestion
 
 
 @pytest.fixture(scope="module")

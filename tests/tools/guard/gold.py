@@ -20,11 +20,10 @@ from statistics import quantiles
 from time import thread_time
 from typing import Literal
 
-from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.database import Database
 from tools.databases.duckdb_database import DuckDBDatabase
 from tools.databases.guarded_database import GuardedDatabase
-from tools.databases.open_database import RestrictedDatabase, open_database
+from tools.databases.open_database import BareNamedDatabase, RestrictedDatabase, open_database
 from tools.guard.visibility import Visibility
 from tools.result import Limits, QueryError, Result
 from tools.sql.from_sqlite import from_sqlite

@@ -11,7 +11,7 @@ from tests.tools.guard.harmless import HARMLESS
 from tools.guard.allowed import TABLE_FUNCTIONS, never, ordinary
 from tools.guard.guard import guard
 from tools.schema import Column, Schema, Table
-from tools.sql.rendering import in_words
+from tools.sql.spelling import in_words
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
 NOT_HERE = {"wta_1"}

@@ -42,7 +42,7 @@ def unclear(database: Database, question: str) -> tuple[Meaning, ...]:
         ("How many are there for Paris?", {("places", "city"), ("guests", "first_name")}),  # nick is in the same rows
         ("What is the average age?", {("guests", "age"), ("guides", "age")}),
         ("Average age of guests?", set()),
-        ("List the stop code and stop name in the town of Lyon.", set()),  # the word beside it decides
+        ("List the stop code and stop name in the town of Lyon.", set()),  # the word next to it decides
         ("Which region is Florence?", set()),
         ("Which guests come from Rome?", set()),
         ("What is the average age of kids?", set()),  # another word for guests, perhaps

@@ -11,9 +11,9 @@ from tests.tools import spider
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
-from tools.example.questions import EXAMPLE_QUESTIONS, ExampleQuestion
 from tools.linking.link_schema import Link, join_path, link, shortlist
 from tools.linking.match_values import match_values
+from tools.linking.questions import EXAMPLE_QUESTIONS, ExampleQuestion
 from tools.schema import Column, ForeignKey, Schema, Table
 from tools.sql.join_graph import connect, edges, shortest_paths
 from tools.sql.scope import owner

@@ -6,8 +6,14 @@ Guards against a plan of beds where a bed type was asked for, and against certai
 import pytest
 
 from tools.linking.match_values import ValueMatch
-from tools.linking.mentions import counted_columns, drop_unmeant, mentioned_columns, mentioned_roles, unshared
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import (
+    QuestionContext,
+    counted_columns,
+    drop_unmeant,
+    mentioned_columns,
+    mentioned_roles,
+    unshared,
+)
 from tools.schema import Column, ForeignKey, Schema, Table
 
 ROOM = Table(

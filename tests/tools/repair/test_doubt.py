@@ -1,4 +1,4 @@
-"""Each sign is seen where it should be, not beside, and leaves nearly all right answers alone."""
+"""Each sign is seen where it should be, not next to it, and leaves nearly all right answers alone."""
 
 import pytest
 from sqlglot import parse_one

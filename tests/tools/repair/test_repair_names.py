@@ -38,7 +38,7 @@ def singers(tmp_path_factory: pytest.TempPathFactory) -> Database:
     return open_database(path, engine="sqlite")
 
 
-MENDED = [
+REPAIRED = [
     # the column belongs to the other table of the query
     (
         "SELECT T2.name FROM song AS T1 JOIN singer AS T2 ON T1.singer_id = T2.singer_id WHERE T2.sales > 6",
@@ -102,7 +102,7 @@ MENDED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wrong", "right"), MENDED)
+@pytest.mark.parametrize(("wrong", "right"), REPAIRED)
 def test_mended(singers: Database, wrong: str, right: str) -> None:
     error = singers.explain(wrong)
     assert error is not None
@@ -119,7 +119,7 @@ def test_without_the_rule_something_stays_wrong(
 ) -> None:
     """Guards against a rule that no statement needs, and against statements that would pass without their rule."""
     monkeypatch.setattr("tools.repair.names.COLUMN_RULES", tuple(other for other in COLUMN_RULES if other is not rule))
-    assert any(repair_names(wrong, None, singers.schema()) != right for wrong, right in MENDED)
+    assert any(repair_names(wrong, None, singers.schema()) != right for wrong, right in REPAIRED)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from eval.scoring.spider_rules import order_matters, spider_match
 from tests.tools import spider
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.repair import rules
 from tools.repair.names import repair_names
 from tools.repair.rules import RULES, Rule, repair_query
@@ -199,7 +199,7 @@ def _lost_join(tree: exp.Expr, rng: random.Random) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("damage", "mended_share", "wrong_share"),
+    ("damage", "repaired_share", "wrong_share"),
     [
         (_other_alias, 0.93, 0.0),
         (_typo, 0.97, 0.0),
@@ -208,10 +208,10 @@ def _lost_join(tree: exp.Expr, rng: random.Random) -> bool:
         (_lost_join, 0.6, 0.07),
     ],
 )
-def test_damaged_gold(damage: Damage, mended_share: float, wrong_share: float) -> None:
-    """Gold damaged in one place, wherever that makes it fail: how much is mended to the same rows, how much wrongly.
+def test_damaged_gold(damage: Damage, repaired_share: float, wrong_share: float) -> None:
+    """Gold damaged in one place, wherever that makes it fail: how much is repaired to the same rows, how much wrongly.
 
-    All 972 questions gave, mended / wrong / failing: other alias 242/0/252, typo 903/0/905, plural 962/0/972, no alias
+    All 972 questions gave, repaired / wrong / failing: other alias 242/0/252, typo 903/0/905, plural 962/0/972, no alias
     394/0/398, lost join 133/6/181; most of the joins left alone have two keys to choose from.
     """
     rng = random.Random(7)
@@ -221,7 +221,7 @@ def test_damaged_gold(damage: Damage, mended_share: float, wrong_share: float) -
         if damage(tree, rng):
             seen[_outcome(question, tree.sql("sqlite"))] += 1
     failing = seen.total() - seen["still runs"]
-    assert seen["mended"] / failing >= mended_share, seen
+    assert seen["repaired"] / failing >= repaired_share, seen
     assert seen["wrong"] / failing <= wrong_share, seen
 
 
@@ -236,4 +236,4 @@ def _outcome(question: spider.Question, damaged: str) -> str:
     result = database.execute(fixed)
     rows = spider.gold_rows(question.db_id, question.gold)
     alike = isinstance(result, Result) and spider_match(rows[:1000], result.rows, order_matters(question.gold))
-    return "mended" if alike else "wrong"
+    return "repaired" if alike else "wrong"

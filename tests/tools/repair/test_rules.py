@@ -7,7 +7,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 from tools.linking.match_values import ValueMatch
-from tools.linking.question_context import QuestionContext
+from tools.linking.mentions import QuestionContext
 from tools.repair.rules import RULE_NAMES, RULES, rewritten, rules_of
 from tools.schema import Column, ForeignKey, Schema, Table
 

@@ -11,8 +11,7 @@ import pytest
 
 from eval.accuracy.translation import ALIKE, check_translation, kind_of_difference
 from eval.datasets.official import Example
-from eval.scoring.run_query import comparable
-from eval.scoring.server_copies import open_copy
+from eval.scoring.run_query import comparable, open_copy
 from eval.scoring.spider_rules import order_matters, spider_match
 from tests.tools import spider
 from tests.tools.databases.server.servers import Server

@@ -4,7 +4,7 @@ import pytest
 
 from tools.linking.questions import starters
 from tools.schema import Column, ForeignKey, Schema, Table
-from tools.sql.rendering import in_words
+from tools.sql.spelling import in_words
 
 
 @pytest.mark.parametrize(

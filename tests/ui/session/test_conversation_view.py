@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agent.observe.events import Answered, Asked, Event, Failed, Judged, Started, Unclear, Waiting, Wrote
-from agent.observe.node_table import step_title
-from tools.sql.rendering import pretty_sql
+from agent.observe.step_record import step_title
+from tools.sql.spelling import pretty_sql
 from ui.session.conversation_view import ConversationView
 from ui.views.messages import (
     AS_IT_STANDS,

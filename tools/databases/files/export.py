@@ -1,6 +1,6 @@
 """A result as a file that other programs read: CSV, Parquet or an Excel workbook.
 
-A spreadsheet computes a text that begins like a formula, and whoever filled the database may have written one. In CSV such a
+A spreadsheet computes a text that begins like a formula, and the author of the data may have written one. In CSV such a
 text gets an apostrophe before it, in a workbook it is marked as text; numbers stay as they are.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import duckdb
 
-from tools.databases.files.columns import create_table, insert_columns
+from tools.databases.duckdb_catalog import create_table, insert_columns
 from tools.result import Result
 
 Format = Literal["csv", "parquet", "xlsx"]

@@ -1,15 +1,26 @@
-"""What a file is, and what its tables are called.
+"""Which kind of file it is, and in which encoding its text is.
 
 Makes table names out of file and sheet names: plain identifiers, each used once.
 
 Says what a file is, by its first bytes where they tell and by its name where they do not, and lists a folder's sources.
+
+UTF-8 and UTF-16 show themselves. Of the older encodings the one is taken in which the file's letters make words: of one script,
+no capitals within, and common letters and characters rather than rare ones. A detector made for web pages is no help with the
+few letters beyond ASCII that a table has: of eight small files it named two right.
 """
 
+import codecs
+import gzip
+import io
 import re
+import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from tempfile import mkstemp
+from typing import Literal, TextIO
 
 from tools.result import OpenError
 
@@ -196,3 +207,254 @@ def _unknown(path: Path) -> str:
     if database:
         return f"{path} is not a {database} database, though its name says so; is it damaged?"
     return f"cannot tell what {path} is; {READABLE} can be read"
+
+
+_CHUNK = 1 << 20
+_SAMPLE = 64 << 10  # bytes of lines with letters beyond ASCII that are looked at
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+_OLD = (
+    "cp1252", "gb18030", "cp932", "cp949", "big5", "euc_jp", "cp1251", "koi8_r", "cp1250", "mac_roman", "cp850", "cp1253",
+    "cp1254", "cp1255", "cp1256", "cp874", "cp866",
+)  # fmt: skip
+_NAMES = {
+    "cp1252": "Windows-1252", "cp1251": "Windows-1251", "cp1250": "Windows-1250", "cp1253": "Windows-1253",
+    "cp1254": "Windows-1254", "cp1255": "Windows-1255", "cp1256": "Windows-1256", "cp932": "Shift-JIS",
+    "cp949": "Korean (CP949)", "gb18030": "GB18030", "big5": "Big5", "euc_jp": "EUC-JP", "koi8_r": "KOI8-R",
+    "mac_roman": "Mac Roman", "cp850": "DOS (CP850)", "cp874": "Thai (CP874)", "cp866": "DOS (CP866)",
+    "utf-16-le": "UTF-16", "utf-16-be": "UTF-16",
+}  # fmt: skip
+_WESTERN, _RARER = frozenset("äöüßéèêáàâåçñóôúíæøëïÄÖÜÉÅÇÑØÆ"), frozenset("îìòùõûãœÿÁÀÂÃÈÊÍÎÓÒÔÕÚÙÛ")
+_EASTERN = frozenset("ąćęłńśźżčďěňřšťůžýőűăşţșțŁŚŻŹĆŃČŠŽŘĎŤŮŐŰğıİĞŞ")
+_SIGNS = frozenset("–—‘’“”„…€£°«»·•²³½¼¾®©™§±×¿¡µºª′″")
+_EAST_SIGNS = frozenset("。、「」・：（），％￥　；！？《》")
+_CYRILLIC = {
+    letter: worth
+    for letters, worth in (("оеаинтсрвлкм", 1.0), ("дпуяыьгзбчй", 0.8), ("хжшюцщэфъ", 0.5))
+    for letter in letters
+}
+_FINAL_HEBREW, _OTHER_HEBREW = "ךםןףץ", "כמנפצ"  # the first at the end of a word, the others anywhere else
+_HAN = frozenset(
+    "的一是不了在人有我他这中大来上国个到说们为子和你地出道也时年得就那要下以生会自着去之过家学对可她里后小么心多天而能好都然没日"
+    "于起还发成事只作当想看文无开手十用主行方又如前所本见经头面公同三已老从动两长知民样现分将外但身些与高意进把法此实回二理美点月明其"
+    "种声全工己话儿者向情部正名定女问力机给等几很业最间新什打便位因重被走电四第门相次东政海口使教西再平真听世气信北少关并内加化由却代"
+    "军产入先山五太水万市眼体别处总才场师书比住员九通目华报立马命张活难神数件安表原车白应路期叫常提感金何更反合放做系计或司利受光王果"
+    "亲界及今京务制解各任至清物台象记边共风战干接它许八特觉望直服林题建南度统色字请交爱让认算论百吃义科怎元社术结六功指思非流每青管夫连"
+    "远资队花快条院变联言权往展该领传近留红治决周保达办运武半候七必城父强步完革深区求品士转量空众技轻程江语英基派满式李识极黄德收钱党设"
+    "始版双历史商千片容研像友站广改议形早房音火际首单据导影失拿网香似石弟谁校读飞观争究包组造视济喜离兴切消销售价额店客户类型编号省县镇"
+    "個來國們為說時會對學後過發當開現經頭動兩長樣將與進實點種聲話問機給幾業間電門東氣關並內產場師書員體處總數車應樂覺邊戰題讓認論術結連"
+    "遠資隊帶條變聯權傳決辦運達區眾輕語滿寫識極錢設雙歷單據導網專觀爭組視濟離興價額類號縣鎮"
+    "舗渋谷宿阪屋県町村売格円駅島川田藤井橋岡森野崎沢浜松福広熊佐鈴高橋男女性別住所氏都道府郵便番注文支部課長"
+)
+_HANGUL = frozenset(
+    "이가다는을의에하고지한기로사도자리어아서인나대시정해스그부수장라일전으보제상주구들만원성여조게세진과신동국공소경관비유와선우미무"
+    "학있생분회연개안재치마방단오실용물중적계발행화통산교체모양요현금년월천서울산구광인대부품명수량매출가격점남북동강역김박최정"
+)
+_VALUE = {
+    "han": 0.5,
+    "kana": 1.0,
+    "half": 0.1,
+    "hangul": 0.35,
+    "greek": 0.85,
+    "hebrew": 0.85,
+    "arabic": 0.85,
+    "thai": 0.75,
+}
+_SCRIPTS = (
+    (0x370, 0x3FF, "greek"), (0x400, 0x4FF, "cyrillic"), (0x590, 0x5FF, "hebrew"), (0x600, 0x6FF, "arabic"),
+    (0xE00, 0xE7F, "thai"), (0x3040, 0x30FF, "kana"), (0x4E00, 0x9FFF, "han"), (0xAC00, 0xD7A3, "hangul"),
+    (0xFF61, 0xFF9F, "half"),
+)  # fmt: skip
+
+
+@contextmanager
+def as_utf8(path: Path, folder: Path | None = None) -> Iterator[tuple[Path, str]]:
+    """The file itself where it is UTF-8 with one kind of line ends, else a copy in `folder` that is (gone afterwards); and what
+    a person should know of its encoding. Raises OpenError where it is no text."""
+    encoding, said = _encoding(path)
+    if not encoding:
+        yield path, ""
+        return
+    descriptor, name = mkstemp(suffix=".txt", dir=folder)
+    copy = Path(name)
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="") as file:
+            _copy_to(file, path, encoding)
+        yield copy, said
+    except (EOFError, UnicodeError) as error:
+        raise OpenError(f"cannot read {path}: {error}") from error
+    finally:
+        copy.unlink()
+
+
+def _copy_to(file: TextIO, path: Path, encoding: str) -> None:
+    """In UTF-8, with line feeds: spreadsheets end rows in another way than lines within a cell, which DuckDB refuses."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(errors=_BYTE_BY_BYTE), translate=True)
+    for chunk in _chunks(path):
+        file.write(decoder.decode(chunk))
+    file.write(decoder.decode(b"", True))
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _encoding(path: Path) -> tuple[str, str]:
+    """The encoding, and what is to be said of it; empty where the file can be read as it is. One that cannot be
+    unpacked is left to its reader."""
+    try:
+        head = next(_chunks(path), b"")
+        for mark, encoding in _MARKS:
+            if head.startswith(mark):
+                return encoding, ""
+        if wide := _wide(head):
+            return wide, f"is read as {_NAMES[wide]}"
+        good, bad, sample, is_mixed = _as_utf8(path)
+    except (OSError, EOFError):
+        return "", ""
+    if not bad:
+        return "utf-8" if is_mixed else "", ""
+    if _is_binary(head):
+        raise OpenError(f"cannot read {path}: it is no text")
+    if 2 * bad <= good:
+        what = "1 byte that is" if bad == 1 else f"{bad:,} bytes that are"
+        return "utf-8", f"is UTF-8 but for {what} read as Windows-1252"
+    encoding = best_encoding(sample)
+    return encoding, f"is read as {_NAMES[encoding]}; save it as UTF-8 if its letters look wrong"
+
+
+def _wide(head: bytes) -> str:
+    """UTF-16 without a mark, where every other byte of what is mostly ASCII is zero."""
+    if len(head) < 4 or head.count(0) < len(head) / 5:
+        return ""
+    odd, even = head[1::2].count(0), head[::2].count(0)
+    if 10 * even < odd:
+        return "utf-16-le"
+    return "utf-16-be" if 10 * odd < even else ""
+
+
+def _is_binary(head: bytes) -> bool:
+    controls = sum(head.count(byte) for byte in range(32) if byte not in b"\t\n\f\r\x1a\x1b")
+    return 100 * controls > len(head)
+
+
+def _as_utf8(path: Path) -> tuple[int, int, bytes, bool]:
+    """How many characters beyond ASCII are well written in UTF-8, how many bytes are not, lines with such bytes, and whether
+    lines end in several ways."""
+    decoder, good, bad, sample = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape"), 0, 0, bytearray()
+    feeds, pairs = 0, 0
+    for chunk in _chunks(path):
+        feeds, pairs = feeds + chunk.count(b"\n"), pairs + chunk.count(b"\r\n")
+        if chunk.isascii() and not decoder.getstate()[0]:
+            continue
+        text = decoder.decode(chunk)
+        lost = len(_ESCAPED.findall(text))
+        bad += lost
+        good += len(_BEYOND.findall(text)) - lost
+        if lost and len(sample) < _SAMPLE:
+            sample += b"\n".join(line for line in chunk.splitlines() if not line.isascii())[:_SAMPLE]
+    bad += len(_ESCAPED.findall(decoder.decode(b"", True)))
+    return good, bad, bytes(sample), 0 < pairs < feeds
+
+
+_ESCAPED, _BEYOND = re.compile("[\udc80-\udcff]"), re.compile(r"[^\x00-\x7f]")
+
+
+def best_encoding(sample: bytes) -> str:
+    """The old encoding in which the bytes beyond ASCII read best.
+
+    >>> best_encoding("город,Москва".encode("cp1251")), best_encoding("4,50 €".encode("cp1252"))
+    ('cp1251', 'cp1252')
+    """
+    scores = {encoding: _score(sample, encoding) for encoding in _OLD}
+    return max(_OLD, key=lambda encoding: scores[encoding])  # the first of equals
+
+
+_WORDS = re.compile(r"[^\W\d_ªº²³¹¼½¾]+|[^\x00-\x7f]")
+
+
+def _score(sample: bytes, encoding: str) -> float:
+    """How well the characters beyond ASCII read, from below zero to one."""
+    text = sample.decode(encoding, errors="replace")
+    worth, count = 0.0, 0
+    for found in _WORDS.finditer(text):
+        word = found[0]
+        if not word.isascii():
+            is_word = all(map(str.isalpha, word)) and word not in _SIGNS
+            around = text[max(found.start() - 1, 0) : found.end() + 1]
+            worth += (
+                _word_worth(word) if is_word else sum(_sign_worth(sign, around) for sign in word if not sign.isascii())
+            )
+            count += sum(not sign.isascii() for sign in word)
+    return worth / count if count else 0.0
+
+
+def _word_worth(word: str) -> float:
+    """The sum over its characters beyond ASCII."""
+    beyond = [letter for letter in word if not letter.isascii()]
+    scripts = {_script(letter) for letter in word}
+    if len(scripts - {"han", "kana"}) > (0 if scripts & {"han", "kana"} else 1) or _has_capital_within(word):
+        return -1.0 * len(beyond)
+    if scripts == {"latin"} and len(word) > 2 and len(beyond) > 0.75 * len(word):
+        return -0.5 * len(beyond)
+    if scripts == {"latin"} and len(word) == 1:
+        return 0.4
+    if scripts == {"hebrew"} and (any(each in word[:-1] for each in _FINAL_HEBREW) or word[-1] in _OTHER_HEBREW):
+        return -0.5 * len(beyond)
+    return sum(
+        _letter_worth(letter, after)
+        for letter, after in zip(word, [*word[1:], ""], strict=True)
+        if not letter.isascii()
+    )
+
+
+def _has_capital_within(word: str) -> bool:
+    mixed = any(letter.islower() for letter in word)
+    return mixed and any(
+        letter.isupper() and (before.islower() or not letter.isascii()) for before, letter in pairwise(word)
+    )
+
+
+def _script(letter: str) -> str:
+    return next((name for first, last, name in _SCRIPTS if first <= ord(letter) <= last), "latin")
+
+
+def _letter_worth(letter: str, after: str) -> float:
+    script = _script(letter)
+    if script == "latin":
+        if letter in "ãõ":  # Portuguese: -ão, -ões; elsewhere they are rather ă and ő
+            return 1.0 if after in ("o", "e", "s", "") else 0.6
+        return 1.0 if letter in _WESTERN else 0.8 if letter in _EASTERN else 0.7 if letter in _RARER else 0.2
+    if script == "cyrillic":
+        return (1.0 if letter.islower() else 0.7) * _CYRILLIC.get(letter.lower(), 0.4)
+    if letter in _HAN or letter in _HANGUL:
+        return 1.0
+    return _VALUE.get(script, 0.2) * (0.7 if letter.isupper() else 1.0)
+
+
+def _sign_worth(sign: str, around: str) -> float:
+    """`around`: the sign with what stands before and after it."""
+    if sign in _SIGNS:
+        within = len(around) == 3 and around[0].isalpha() and around[2].isalpha()
+        return -0.5 if within and sign not in "–—‘’·ºª" else 0.85
+    if sign in _EAST_SIGNS:
+        return 0.9
+    return -3.0 if unicodedata.category(sign) in ("Cc", "Co", "Cn") or sign == "\ufffd" else -0.5
+
+
+_BYTE_BY_BYTE = "sqlagent.byte_by_byte"
+
+
+def _old_byte(error: UnicodeError) -> tuple[str, int]:
+    """What cannot be decoded, as Windows-1252 has it, or Latin-1 where that has nothing."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    wrong = error.object[error.start : error.end]
+    return "".join(bytes([byte]).decode("cp1252", errors="ignore") or chr(byte) for byte in wrong), error.end
+
+
+codecs.register_error(_BYTE_BY_BYTE, _old_byte)

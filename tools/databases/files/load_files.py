@@ -1,25 +1,25 @@
-"""Copies files of any kind into one private DuckDB file, so that they can be queried under the locks of a read-only database.
+"""Loads files into a database, in a process that can be ended.
 
 DuckDB reads CSV, JSON and Parquet itself; Excel and SQLite have their own modules. The copy lies in a temporary folder of
-this user, never beside a source.
+this user, never next to a source.
 """
 
+import os
+import resource
+import signal
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import duckdb
+import ormsgpack
+from pydantic import TypeAdapter
 
 from tools.databases.duckdb_catalog import quoted
 from tools.databases.duckdb_database import Copy, DuckDBDatabase
-from tools.databases.files.file_kinds import (
-    FileKind,
-    TableNames,
-    leave_out,
-    stem,
-    tell,
-)
+from tools.databases.files.file_kinds import FileKind, TableNames, leave_out, stem, tell
 from tools.databases.files.loaders import (
     VIEW_DEADLINE_S,
     Loaded,
@@ -31,8 +31,9 @@ from tools.databases.files.loaders import (
     load_workbook,
 )
 from tools.databases.files.sheets import DETECTED, Choices, Sheet
+from tools.databases.query_process import Bounds, ending_with, lower
 from tools.processes import Watchdog, new_folder, remove_folder, spill_folder
-from tools.result import OpenError
+from tools.result import Limits, OpenError
 from tools.schema import Table
 
 Loader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames, Choices], Loaded]
@@ -160,3 +161,44 @@ LOADERS: dict[FileKind, Loader] = {
     "sqlite": load_sqlite,
     "duckdb": load_duckdb,
 }
+
+
+COPIED = TypeAdapter(Copied)
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What is to be copied where, with how much time, memory and room on disk."""
+
+    files: tuple[tuple[Path, FileKind], ...]
+    copy: Path
+    optional: tuple[Path, ...]
+    deadline_s: float
+    memory_mb: int
+    disk_mb: int
+    choices: Choices = field(default_factory=dict)
+
+
+def serve(descriptor: int) -> None:
+    """Take one `Loading`, answer, and end. The answer is MessagePack: names and notes, or an error's one line."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole terminal; the owner decides
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would hold the data
+    pipe = Connection(descriptor)
+    with ending_with(pipe):
+        loading: Loading = pipe.recv()
+    Bounds().hold(Limits(deadline_s=loading.deadline_s, memory_limit_mb=loading.memory_mb))
+    lower(resource.RLIMIT_FSIZE, loading.disk_mb << 20)
+    answer = _answer(loading)
+    with ending_with(pipe):
+        pipe.send_bytes(answer)
+    os._exit(0)  # without the leave-taking of libraries, which would be read on stderr
+
+
+def _answer(loading: Loading) -> bytes:
+    try:
+        copied = copy_files(loading.files, loading.copy, loading.optional, loading.memory_mb, loading.choices)
+        return ormsgpack.packb(COPIED.dump_python(copied, mode="json"), option=ormsgpack.OPT_REPLACE_SURROGATES)
+    except OpenError as error:
+        return ormsgpack.packb({"error": str(error)}, option=ormsgpack.OPT_REPLACE_SURROGATES)
+    except MemoryError:
+        return ormsgpack.packb({"error": ""})

@@ -24,10 +24,8 @@ from typing import Any
 
 import duckdb
 
-from tools.databases.duckdb_catalog import quoted
-from tools.databases.files.columns import create_table, insert_columns
-from tools.databases.files.encodings import as_utf8
-from tools.databases.files.file_kinds import TableNames, distinct, stem
+from tools.databases.duckdb_catalog import create_table, insert_columns, quoted
+from tools.databases.files.file_kinds import TableNames, as_utf8, distinct, stem
 from tools.databases.files.sheets import (
     AS_DETECTED,
     DETECT,
@@ -156,7 +154,7 @@ def load_json(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNam
         told = [encoding] if encoding else []
         if made := _unwrapped(connection, table, names):
             named = ", ".join(f"“{each}”" for each in made)
-            told.append(f"the lists of its only object are its tables: {named}; what stands beside them is left out")
+            told.append(f"the lists of its only object are its tables: {named}; what stands next to them is left out")
         for each in made or [table]:
             told += _convert_json(connection, each)
     return Loaded(told=tuple(f"{path.name}: {each}" for each in told))

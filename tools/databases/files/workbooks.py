@@ -1,6 +1,6 @@
 """Copies the tables of a workbook into DuckDB: one or more on each sheet, with the values that a person sees there.
 
-A sheet may hold several tables, one below or beside another, with names of their own. Numbers that a format fills with zeros
+A sheet may hold several tables, one below or next to another, with names of their own. Numbers that a format fills with zeros
 are codes and stay text, and formulas whose values the file lacks are told, for they are empty cells to a reader.
 """
 
@@ -17,8 +17,7 @@ from xml.etree import ElementTree
 import duckdb
 from python_calamine import CalamineError, CalamineWorkbook
 
-from tools.databases.duckdb_catalog import quoted
-from tools.databases.files.columns import create_table, insert_columns
+from tools.databases.duckdb_catalog import create_table, insert_columns, quoted
 from tools.databases.files.file_kinds import TableNames, distinct, stem
 from tools.databases.files.sheets import (
     AS_DETECTED,

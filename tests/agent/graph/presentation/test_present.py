@@ -1,4 +1,4 @@
-"""Columns that are added beside a query's own, and the headings of all. The query's rows never change.
+"""Columns that are added to a query's own, and the headings of all. The query's rows never change.
 
 The one sentence of an answer: it answers, and claims no order that there is not.
 """
@@ -66,7 +66,7 @@ def test_a_name_that_is_there_is_not_added_again(explain: Explain) -> None:
 
 
 def test_a_bare_name_says_whose_it_is_among_several_tables(explain: Explain) -> None:
-    """ "name" over genres, beside a count of albums, could be the album's."""
+    """ "name" over genres, next to a count of albums, could be the album's."""
     assert heads(explain("SELECT name FROM genres")) == ["name"]
     joined = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id"
     assert heads(explain(f"SELECT genres.name, albums.title {joined}")) == ["genre", "title"]

@@ -105,7 +105,7 @@ def wide(rank: int, decay: float) -> Adapter:
 
 
 def test_weaker_components_in_4_bits_lose_little_and_save_much(tmp_path: Path) -> None:
-    """Beside int8: twice the components in about the same bytes, and nearer to the change."""
+    """Compared with int8: twice the components in about the same bytes, and nearer to the change."""
     whole = wide(32, 0.9)
     few = write_adapter(compressed(whole, 12), tmp_path / "int8")
     many = write_adapter(compressed(whole, 20, fine=4), tmp_path / "int4", fine=4)

@@ -15,11 +15,12 @@ import torch
 from safetensors.numpy import save
 
 from decoding.checkpoints.bigrams import Beginnings, TextScores, TokenPairs
-from decoding.checkpoints.draft_priors import DEFAULT_PRIORS, DraftPriors
 from decoding.checkpoints.identity import TargetIdentity
 from decoding.checkpoints.mask_adapter import (
+    DEFAULT_PRIORS,
     FILE,
     Ahead,
+    DraftPriors,
     MaskAdapter,
     read_mask_adapter,
     write_mask_adapter,
@@ -27,17 +28,15 @@ from decoding.checkpoints.mask_adapter import (
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.ensemble import Ensemble
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Method
+from decoding.engine.method import Ensemble, Method
 from decoding.engine.rounds import Round
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, ForwardInput, TokenSet
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastModel, FastTarget
-from decoding.targets.int8.cpu_model import CpuModel, HeadRows
-from decoding.targets.int8.cpu_target import CpuTarget
+from decoding.targets.int8.cpu_target import CpuModel, CpuTarget, HeadRows
 from decoding.targets.int8.packing import packed_model
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz, NoAscent
@@ -211,7 +210,7 @@ def test_heads_say_on_the_kernels_what_they_say_in_training() -> None:
 
 @needs_kernels
 def test_a_mask_speaks_for_several_positions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the kernels a chain has a mask for every second depth, and rows of text answer where no mask is hung."""
+    """On the kernels a chain has a mask for every second depth, and rows of text answer where no mask is attached."""
     target = target_of("int8", random_adapter())
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(

@@ -7,9 +7,8 @@ import pytest
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT
 from decoding.engine.experience import RowCosts
-from decoding.methods.expected_tree import ExpectedTree, Reached, expected_tree
-from decoding.methods.likely import pooled
-from decoding.methods.planned import LEAST, Prices, planned
+from decoding.methods.mask_guesses import pooled
+from decoding.methods.planned import LEAST, ExpectedTree, Prices, Reached, expected_tree, planned
 from tests.decoding.methods.test_jacobi_forcing import OneOfTwo
 from tests.decoding.models.one_of import OneOf
 
@@ -118,11 +117,11 @@ def test_masks_hang_where_the_text_leaves_the_tree() -> None:
     assert draft.context == {*range(len(draft))} and draft.masks == (9, 9)
 
 
-@pytest.mark.parametrize(("mask_steps", "hung"), [(0.0, 6), (0.1, 6), (2.0, 0)])
-def test_masks_hang_only_where_they_bring_more_than_asking_them_takes(mask_steps: float, hung: int) -> None:
+@pytest.mark.parametrize(("mask_steps", "attached"), [(0.0, 6), (0.1, 6), (2.0, 0)])
+def test_masks_are_attached_only_where_they_bring_more_than_they_cost(mask_steps: float, attached: int) -> None:
     tree, prices = expected_tree(shares, [0.28] * 9, 9, None), Prices(RowCosts.even(0.0), 1, 1, 1.0)
     plan = planned(tree, [0.5, 0.4], prices, [0.11], 20, mask_steps)
-    assert (len(plan.tree), sum(plan.masks)) == (3, hung)
+    assert (len(plan.tree), sum(plan.masks)) == (3, attached)
 
 
 def a_chain(length: int) -> ExpectedTree:
@@ -131,17 +130,21 @@ def a_chain(length: int) -> ExpectedTree:
 
 
 def test_as_many_rows_as_the_price_says() -> None:
-    """A tile of 16 rows is filled, the next one is not begun; where every row is dear, few are taken."""
-    tiles, dear = RowCosts((1, 16, 17, 32), (1.0, 1.05, 2.0, 2.05)), RowCosts.even(0.2)
+    """A tile of 16 rows is filled, the next one is not begun; where every row is expensive, few are taken."""
+    tiles, expensive = RowCosts((1, 16, 17, 32), (1.0, 1.05, 2.0, 2.05)), RowCosts.even(0.2)
     rows = {}
-    for name, costs in (("tiles", tiles), ("dear", dear), ("free", RowCosts.even(0.0))):
+    for name, costs in (("tiles", tiles), ("expensive", expensive), ("free", RowCosts.even(0.0))):
         prices = Prices(costs, 1, 1, 2.0)
         rows[name] = planned(a_chain(30), [], prices, prices.bars(30), 30).rows
-    assert rows == {"tiles": 15, "dear": 4, "free": 23}  # 0.8 ** 4 = 0.41 is above 2 * 0.2, and 0.8 ** 23 above LEAST
+    assert rows == {
+        "tiles": 15,
+        "expensive": 4,
+        "free": 23,
+    }  # 0.8 ** 4 = 0.41 is above 2 * 0.2, and 0.8 ** 23 above LEAST
 
 
 def test_a_row_must_commit_what_it_or_a_cheaper_one_behind_it_costs() -> None:
-    """The first rows are free, the next ones dear, and the second tile is free again once it is begun."""
+    """The first rows are free, the next ones expensive, and the second tile is free again once it is begun."""
     costs = RowCosts((1, 3, 5, 6, 8), (1.0, 1.0, 1.2, 1.3, 1.34))
     least = Prices(costs, 1, 1, 2.0).least(7)
     assert least == [LEAST, LEAST, *[pytest.approx(0.04)] * 5], "0.2 and 0.2 may be paid for the sake of the last two"

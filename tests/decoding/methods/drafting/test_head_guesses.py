@@ -32,8 +32,8 @@ from decoding.heads.on_kernels.layers import HeadLayers
 from decoding.methods.adaptive import Adaptive
 from decoding.methods.baselines import Cascade
 from decoding.methods.blocks import DFlash
-from decoding.methods.expected_tree import Reached
 from decoding.methods.head_runtimes import HeadGuesses, optional_head
+from decoding.methods.planned import Reached
 from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
 from kernels.cpu.processor import variant

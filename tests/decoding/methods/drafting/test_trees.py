@@ -160,7 +160,7 @@ def grown() -> dict[str, Draft]:
 
 
 def test_trees_grow_among_what_a_constraint_allows() -> None:
-    """Guards against nodes that the engine would throw away, and against guesses below a stop token or beside a forced one."""
+    """Guards against nodes that the engine would throw away, and against guesses below a stop token or next to a forced one."""
     for name, draft in grown().items():
         assert len(draft) == (4 if name == "chain" else 20), name
         for leaf in range(len(draft)):

@@ -20,7 +20,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from decoding.checkpoints.draft_priors import DEFAULT_PRIORS
+from decoding.checkpoints.mask_adapter import DEFAULT_PRIORS
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.experience import AcceptanceStats
@@ -224,7 +224,7 @@ def test_a_copy_that_the_constraint_forbids_is_not_counted_as_wrong() -> None:
     assert said.shares((5,), None)[6] > COPIED[3] and said.shares((), None) == pytest.approx({5: COPIED[2]})
 
 
-# What config.json of JacobiForcing/JacobiForcing_Coder_7B_v1 (from Qwen2.5-Coder-7B-Instruct) has beside its sizes.
+# What config.json of JacobiForcing/JacobiForcing_Coder_7B_v1 (from Qwen2.5-Coder-7B-Instruct) has besides its sizes.
 PUBLISHED = {"hidden_act": "silu", "rms_norm_eps": 1e-6, "use_sliding_window": False, "attention_dropout": 0.0}
 # 28 query heads share 4 keys and values: seven to one, as here.
 SHAPE = {"hidden_size": 56, "num_attention_heads": 14, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 96}

@@ -1,4 +1,4 @@
-"""What the fast target remembers, where it copies, and what it forgets: `kv_cache`, `prefix_cache`, and both in use.
+"""What the fast target remembers, where it copies, and what it forgets: `prefix_cache` by itself and in use.
 
 Keys and values of prompts on disk: to the bit those that are computed, whole or not there, and never another model's.
 """
@@ -20,6 +20,7 @@ from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput
 from decoding.targets.fast_target import FastSequence, FastTarget
 from decoding.targets.int8.cpu_target import CpuTarget, kept_prompts
+from decoding.targets.llama_model import TensorTable
 from decoding.targets.prefix_cache import (
     WORTH_PAGES,
     DiskPrefixCache,
@@ -28,7 +29,6 @@ from decoding.targets.prefix_cache import (
     common_length,
     longest_prefix,
 )
-from decoding.targets.tensor_tables import TensorTable
 from kernels.cpu.job import PAGE
 from kernels.cpu.processor import variant
 from tests.decoding.models.tiny_models import tiny_checkpoint

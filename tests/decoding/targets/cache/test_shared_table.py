@@ -28,8 +28,8 @@ from decoding.methods.registry import load_method
 from decoding.targets.fast_target import FastSequence, FastTarget
 from decoding.targets.hf_target import HfTarget
 from decoding.targets.int8.cpu_target import CpuTarget
-from decoding.targets.kv_cache import StateTable, TokenTable
-from decoding.targets.tensor_tables import WORTH_SHARING, SharedTable, TensorTable
+from decoding.targets.llama_model import WORTH_SHARING, SharedTable, TensorTable
+from decoding.targets.prefix_cache import StateTable, TokenTable
 from kernels.cpu.processor import variant
 from tests.decoding.engine.reading import read
 from tests.decoding.models.doubles import Fuzz
@@ -276,7 +276,7 @@ def test_states_are_those_of_the_whole_text(kind: str, cached: int, taps: tuple[
 
 @KINDS
 def test_nobody_keeps_them(kind: str) -> None:
-    """Keys and values are kept as without taps, accepted nodes of a tree too, and whoever needs states misses."""
+    """Keys and values are kept as without taps, accepted nodes of a tree too, and a request for states misses."""
     target = fresh(kind)
     sequence = target.open(PROMPT_TAPPED_ROWS, Sampler())
     (scores,) = target.score([ForwardInput(sequence, PROMPT_TAPPED_ROWS, TREE, TAPS)])

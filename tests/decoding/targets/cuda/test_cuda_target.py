@@ -4,7 +4,7 @@ On a CPU nothing is captured; buckets, padding and buffers are those of the grap
 
 Mask tokens on the GPU's target: what they say is what they say on `fast_target`, and no other row sees them.
 
-What a round on a GPU costs beside its kernels: waits for the device, launches of compaction, rows of the LM head, graphs.
+What a round on a GPU costs besides its kernels: waits for the device, launches of compaction, rows of the LM head, graphs.
 """
 
 import random
@@ -31,8 +31,9 @@ from decoding.targets import cuda as cuda_model
 from decoding.targets import cuda as cuda_table
 from decoding.targets.cuda import CudaModel, bucket_of
 from decoding.targets.fast_target import FastModel, FastTarget
-from kernels.gpu import choice, compaction, tables, tree_attention
-from kernels.gpu.tables import Graph, RecentGraphs
+from kernels.gpu import choice, compaction, tree_attention
+from kernels.gpu import ragged as tables
+from kernels.gpu.ragged import Graph, RecentGraphs
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
@@ -193,7 +194,7 @@ def said(target: FastTarget, masked: bool) -> torch.Tensor:
 
 
 def check(folder: Path, error: float = 0.0) -> None:
-    """error: by which a row may differ with masks beside it, where torch sums in another order for more rows."""
+    """error: by which a row may differ with masks in the same forward, where torch sums in another order for more rows."""
     fast, cuda = both_cuda_masks(folder)
     with_masks, without = said(cuda, True), said(cuda, False)
     torch.testing.assert_close(with_masks, said(fast, True), rtol=0, atol=6e-5)

@@ -32,7 +32,7 @@ from decoding.targets.fast_target import FastModel, FastSequence, FastTarget
 from decoding.targets.llama_model import LlamaModel
 from kernels.gpu import tree_attention
 from kernels.gpu.low_bit import LowBit
-from kernels.gpu.rope import read_rows
+from kernels.gpu.tree_attention import read_rows
 from tests.decoding.checkpoints.test_quantised import FORMATS, plain_checkpoint, quantised
 from tests.decoding.methods.test_cuda_domino import HIDDEN, TOKENS, VOCAB
 from tests.decoding.models.random_heads import ready_method, small_head

@@ -1,8 +1,8 @@
-"""What masks say, corrected and ranked by a kernel, beside the same in numpy.
+"""What masks say, corrected and ranked by a kernel, compared with the same in numpy.
 
 The int8 target's cache: bounded, and full pages shared without a copy.
 
-Loading the int8 target: packed and compiled once, kept on disk, and made anew where what is kept is damaged.
+Loading the int8 target: packed and compiled once, kept on disk, and made again where what is kept is damaged.
 
 A thread that comes when a forward is over finds nothing to do, and looks at nothing that may be gone by then.
 """
@@ -25,10 +25,9 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampler import Floats, Sampler
 from decoding.engine.target import ForwardInput, Ranked, TextScores, TokenSet
 from decoding.errors import UnsupportedModel
-from decoding.methods.likely import ranked
+from decoding.methods.mask_guesses import ranked
 from decoding.serving import load
 from decoding.serving.load import load_text_decoder
-from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8 import buffers
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
@@ -188,9 +187,7 @@ def test_full_pages_are_shared_and_a_chain_moves_nothing() -> None:
 
 
 @pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
-def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_packs_once_and_says_where_kernels_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
     folder = str(checkpoint("llama"))
     _, want = fed(fresh(cache_bytes=0), LONG, TREE)
@@ -210,7 +207,8 @@ def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
         assert torch.equal(torch.as_tensor(fed(again, LONG, TREE)[1].logits), torch.as_tensor(want.logits))
         assert (packed / "matrices.npy").read_bytes() == whole
     monkeypatch.setattr(load, "runs_cpu_kernels", lambda: False)
-    assert isinstance(load_text_decoder(folder, dtype="int8").target, FastTarget)
+    with pytest.raises(UnsupportedModel, match="need a processor with AVX2: give --dtype fp32 or bf16"):
+        load_text_decoder(folder, dtype="int8")
 
 
 @pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")

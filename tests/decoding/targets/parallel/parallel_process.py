@@ -23,9 +23,9 @@ from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget
 from decoding.methods.registry import load_method
 from decoding.serving import processes
-from decoding.targets import cached_target, fast_target, kv_cache
-from decoding.targets import tensor_tables as shared_table
-from decoding.targets.process_group import Group, Leader
+from decoding.targets import cached_target, fast_target, llama_model
+from decoding.targets import prefix_cache as kv_cache
+from decoding.targets.parallel import Group, Leader
 from tests.decoding.models.doubles import Blank, Fuzz
 from tests.decoding.models.random_heads import ready_method
 
@@ -79,7 +79,7 @@ def _text(target: AnyTarget, method: Method, prompt: Sequence[int], sampler: Sam
 def small_steps() -> None:
     """Buffers grow, and prompts go in several forwards, also in tests of few tokens."""
     kv_cache._SMALLEST, fast_target.CHUNK_ROWS, cached_target.FORWARD_ROWS = 8, 8, 20
-    shared_table.WORTH_SHARING = 3
+    llama_model.WORTH_SHARING = 3
 
 
 def _note_but(kind: str) -> Callable[..., None]:

@@ -20,11 +20,10 @@ import torch
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_parts, read_weights
 from decoding.errors import UnsupportedModel
-from decoding.targets import cached_target, fast_target, kv_cache
-from decoding.targets import tensor_tables as shared_table
+from decoding.targets import cached_target, fast_target, llama_model
+from decoding.targets import prefix_cache as kv_cache
 from decoding.targets.fast_target import FastTarget
-from decoding.targets.parallel import Split
-from decoding.targets.process_group import Leader, Message, ProcessLost
+from decoding.targets.parallel import Leader, Message, ProcessLost, Split
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.targets.parallel.parallel_process import PLANTS, VOCAB, texts_of
 
@@ -49,7 +48,7 @@ def texts_of_one(folders: list[Path]) -> list[Any]:
         patch.setattr(kv_cache, "_SMALLEST", 8)
         patch.setattr(fast_target, "CHUNK_ROWS", 8)
         patch.setattr(cached_target, "FORWARD_ROWS", 20)
-        patch.setattr(shared_table, "WORTH_SHARING", 3)
+        patch.setattr(llama_model, "WORTH_SHARING", 3)
         return [json.loads(json.dumps(texts_of(FastTarget.load(folder)))) for folder in folders]
 
 

@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 from tools.databases.database import Database
+from tools.databases.guarded_database import settle_ties
 from tools.databases.open_database import open_database, restricted
-from tools.databases.settled_ties import settle_ties
 from tools.guard.guard import ApprovedQuery, judged
 from tools.result import QueryError, Result
 

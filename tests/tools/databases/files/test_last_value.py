@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tools.databases.files.encodings import best_encoding
+from tools.databases.files.file_kinds import best_encoding
 from tools.databases.open_database import open_database
 from tools.result import OpenError, Result
 
@@ -122,7 +122,7 @@ def test_json_with_a_mark_and_in_a_wrapper(tmp_path: Path) -> None:
     assert read(marked) == ([(1,)], ["a"], "")
     wrapped.write_text('{"data": [{"id": 1, "v": 2}, {"id": 2, "v": 3}], "total": 2, "page": 1}')
     rows, names, said = read(wrapped)
-    assert (rows, names) == ([(1, 2), (2, 3)], ["id", "v"]) and "what stands beside them is left out" in said
+    assert (rows, names) == ([(1, 2), (2, 3)], ["id", "v"]) and "what stands next to them is left out" in said
     deep.write_text('{"response": {"status": "ok", "items": [{"id": 1}, {"id": 2}]}}')
     assert read(deep)[0] == [(1,), (2,)]
     several.write_text('{"users": [{"id": 1}], "orders": [{"no": 7}, {"no": 8}]}')

@@ -62,7 +62,7 @@ def told(path: Path, *queries: str) -> tuple[list[list[tuple[Any, ...]]], str, d
 
 
 def test_a_report_with_titles_commas_units_and_a_total(tmp_path: Path) -> None:
-    """Amounts as text with decimal commas beside "3 Stk" and NA: the total was kept in silence, and doubled every sum."""
+    """Amounts as text with decimal commas next to "3 Stk" and NA: the total was kept in silence, and doubled every sum."""
     rows = [
         ["Umsatz 2023"], [], ["Datum", "Kunde", "Netto\n(EUR)", "Menge"], ["03.01.2023", "Abt", "1.234,50", "3 Stk"],
         ["14.01.2023", "Bock", "80,00", "12 Stk"], ["02.02.2023", "Abt", "NA", "1 Stk"], ["Summe", None, "1.314,50", "16 Stk"],

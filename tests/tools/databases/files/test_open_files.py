@@ -1,4 +1,4 @@
-"""Every way to open a source, and what is said when it cannot be opened. Nothing appears beside a source."""
+"""Every way to open a source, and what is said when it cannot be opened. Nothing appears next to a source."""
 
 import datetime
 import gc
@@ -68,7 +68,7 @@ def test_a_workbook_that_would_unpack_to_gigabytes_is_refused(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["people.csv", "people.txt", "people.tsv", "people.csv.gz", "pe[o]p*le?.csv"])
 def test_csv(tmp_path: Path, name: str) -> None:
-    """The last name is a pattern to DuckDB, which would read the file beside it."""
+    """The last name is a pattern to DuckDB, which would read the file next to it."""
     text = CSV.replace(",", "\t") if "tsv" in name else CSV
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
@@ -278,7 +278,7 @@ def test_a_copy_goes_when_it_is_closed(tmp_path: Path) -> None:
 
 
 def test_spilling_stays_out_of_the_users_folder(tmp_path: Path) -> None:
-    """DuckDB's default is to spill into a folder beside the file."""
+    """DuckDB's default is to spill into a folder next to the file."""
     path = _duckdb(
         tmp_path / "x.duckdb", "CREATE TABLE t AS SELECT range AS i, md5(range::VARCHAR) AS h FROM range(300000)"
     )

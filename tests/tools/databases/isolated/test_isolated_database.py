@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from tests.tools.attacks.assault import prepare
 from tools.databases import isolated_database
-from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.duckdb_database import DuckDBDatabase
 from tools.databases.isolated_database import IsolatedDatabase
-from tools.databases.open_database import open_database
-from tools.databases.query_messages import packed, unpacked
+from tools.databases.open_database import BareNamedDatabase, open_database
+from tools.databases.query_process import packed, unpacked
 from tools.result import Limits, QueryError, Result
 
 ROOT = Path(__file__).parents[3]

@@ -8,12 +8,11 @@ import duckdb
 import pytest
 
 from tools.databases.annotations import Annotations, Relation, with_annotations
-from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.database import Database
-from tools.databases.open_database import open_database, restricted
+from tools.databases.open_database import BareNamedDatabase, open_database, restricted
 from tools.result import QueryError, Result
 from tools.schema import ForeignKey
-from tools.sql.qualified import qualified
+from tools.sql.spelling import qualified
 from tools.sql.to_sqlite import bare_names
 
 

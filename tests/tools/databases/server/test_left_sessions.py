@@ -6,8 +6,7 @@ import pytest
 
 from tests.tools.databases.server.servers import Server
 from tests.tools.guard.test_hidden import HIDDEN, _run, at
-from tools.databases.bare_names import BareNamedDatabase
-from tools.databases.open_database import RestrictedDatabase, open_database
+from tools.databases.open_database import BareNamedDatabase, RestrictedDatabase, open_database
 from tools.databases.sqlalchemy_database import SQLAlchemyDatabase
 from tools.result import Limits, QueryError, Result
 

@@ -12,9 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from tests.tools.databases.server.servers import Server
-from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.isolated_database import IsolatedDatabase
-from tools.databases.open_database import open_database
+from tools.databases.open_database import BareNamedDatabase, open_database
 from tools.databases.server_engines import StopQuery
 from tools.databases.sqlalchemy_database import open_url
 from tools.result import Limits, QueryError, Result

@@ -18,8 +18,7 @@ from agent.conversation import Conversation
 from agent.prompts.profiles import load_profile
 from tests.agent.conftest import ScriptedModel
 from tests.tools.databases.server.servers import Server
-from tools.databases.bare_names import BareNamedDatabase
-from tools.databases.open_database import open_database
+from tools.databases.open_database import BareNamedDatabase, open_database
 from tools.databases.sqlalchemy_database import SQLAlchemyDatabase, open_url
 from tools.result import Limits, QueryError, Result
 from tools.schema import ForeignKey

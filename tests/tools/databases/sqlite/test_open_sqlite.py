@@ -1,4 +1,4 @@
-"""SQLite files, as they are and as copies in DuckDB: types, rows, views, and writes that are still pending beside a file."""
+"""SQLite files, as they are and as copies in DuckDB: types, rows, views, and writes that are still pending next to a file."""
 
 import datetime
 import resource
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tools.databases import sqlite_schema
+from tools.databases import read_only_file
 from tools.databases.database import Database
 from tools.databases.files import loaders
 from tools.databases.open_database import open_database
@@ -38,12 +38,12 @@ def _sqlite(path: Path, script: str) -> Path:
 
 
 def _crash(code: str) -> None:
-    """Run `code` in a process that ends without closing anything, so that its pending writes stay beside the file."""
+    """Run `code` in a process that ends without closing anything, so that its pending writes stay next to the file."""
     subprocess.run([sys.executable, "-c", f"import os, sqlite3, duckdb\n{code}\nos._exit(0)"], check=True)
 
 
 def test_pending_writes_are_read_and_left_alone(tmp_path: Path) -> None:
-    """Guards against SQLite's -wal and -shm files, which even a read-only connection writes beside a file in WAL mode."""
+    """Guards against SQLite's -wal and -shm files, which even a read-only connection writes next to a file in WAL mode."""
     _crash(
         f"c = sqlite3.connect('{tmp_path}/clean.sqlite'); c.execute('PRAGMA journal_mode = wal')\n"
         "c.execute('CREATE TABLE t (x)'); c.execute('INSERT INTO t VALUES (1)'); c.commit(); c.close()\n"
@@ -160,7 +160,7 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 
 def test_views_that_never_end_or_fill_memory_have_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They run when a file is opened, in the main process; one kept it for ever, another took a gigabyte there."""
-    monkeypatch.setattr(sqlite_schema, "VIEWS_S", 0.5)
+    monkeypatch.setattr(read_only_file, "VIEWS_S", 0.5)
     monkeypatch.setattr(loaders, "VIEW_DEADLINE_S", 0.5)
     path = _sqlite(
         tmp_path / "s.sqlite",
@@ -178,7 +178,7 @@ def test_views_that_never_end_or_fill_memory_have_no_samples(tmp_path: Path, mon
 
 
 def test_reading_the_tables_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_schema, "DEADLINE_S", 0.0)
+    monkeypatch.setattr(read_only_file, "DEADLINE_S", 0.0)
     many = "INSERT INTO t WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 100000) SELECT x FROM c"
     path = _sqlite(tmp_path / "s.sqlite", f"CREATE TABLE t (x); {many}")
     with pytest.raises(OpenError, match=r"cannot read the tables of .*: it takes longer than"):

@@ -1,4 +1,4 @@
-"""SQLite files that another program writes while we read: its last commit is seen, and nothing is left beside the file."""
+"""SQLite files that another program writes while we read: its last commit is seen, and nothing is left next to the file."""
 
 import sqlite3
 import subprocess
@@ -70,7 +70,7 @@ def _count(database: Database) -> int:
 
 
 def test_every_commit_of_another_program_is_seen(path: Path, database: Database) -> None:
-    """Before, a file in WAL mode was opened as immutable once and for all, and a copy of it was never made anew."""
+    """Before, a file in WAL mode was opened as immutable once and for all, and a copy of it was never made again."""
     assert _count(database) == 1
     with writing(path) as writer:
         for count in range(2, 20):

@@ -31,9 +31,8 @@ import sqlalchemy as sa
 
 from tests.tools.databases.server.servers import Server, running
 from tests.tools.guard.fuzzing.oddities import Oddities
-from tools.databases.bare_names import BareNamedDatabase
 from tools.databases.database import Database
-from tools.databases.open_database import open_database, restricted
+from tools.databases.open_database import BareNamedDatabase, open_database, restricted
 from tools.guard.allowed import never
 from tools.guard.visibility import Visibility
 from tools.result import Limits, QueryError
