@@ -197,6 +197,8 @@ class _Shown:
     headings: list[str]
     kinds: list[str]
     rows: list[list[Any]]
+    statement: str = ""
+    done: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ NO_CHART = "**No chart yet.** Where an answer has numbers, they are drawn here."
 NO_SQL = "**No SQL yet.** The query behind an answer appears here. You can change it and run it; it only reads."
 NO_RACE = "**No race yet.** Ask a question first: then its steps can be decoded again, by methods side by side."
 NOTHING_TO_RACE = "**Nothing to race.** No step of this answer was written by the model."
+AS_WRITTEN, AS_SHOWN = "As the model wrote it", "As it is shown"
 FIRST_METHODS = ("plain", "prompt_lookup", DEFAULT_DECODER)
 Updates = dict[Any, Any]
 
@@ -48,6 +49,7 @@ class Panel:
     run: gr.Button
     halt: gr.Button
     own: gr.Button
+    written: gr.Button
     words: gr.Markdown
     trouble: gr.Markdown
     savings: gr.HTML
@@ -65,7 +67,7 @@ class Panel:
     @property
     def of_a_turn(self) -> list[Any]:
         """What `show` updates."""
-        sql = [self.sql_parts, self.sql, self.own, self.words, self.trouble]
+        sql = [self.sql_parts, self.sql, self.own, self.written, self.words, self.trouble]
         race = [self.race_parts, self.race_step, self.no_race, self.race_view]
         return [self.turn, *self.of_rows, *sql, self.savings, self.measure, self.step, self.decoding, *race]
 
@@ -166,10 +168,12 @@ def _build_sql() -> dict[str, Any]:
         with gr.Row(elem_classes="tight"):
             run = gr.Button("Run this SQL (Ctrl+Enter)", variant="primary", elem_id="run", min_width=140)
             halt = gr.Button("Stop", variant="stop", elem_id="halt", min_width=140, visible=False)
+            written = gr.Button(AS_WRITTEN, elem_id="written", min_width=140, visible=False)
             own = gr.Button("Back to the answer's own result", elem_id="own", min_width=140, visible=False)
     words = gr.Markdown(NO_SQL, elem_id="words")
     trouble = gr.Markdown(elem_id="trouble")
-    return {"sql_parts": parts, "sql": sql, "run": run, "halt": halt, "own": own, "words": words, "trouble": trouble}
+    buttons: dict[str, Any] = {"run": run, "halt": halt, "own": own, "written": written}
+    return buttons | {"sql_parts": parts, "sql": sql, "words": words, "trouble": trouble}
 
 
 def _build_race() -> dict[str, Any]:
@@ -255,12 +259,20 @@ def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None,
 
 
 def _show_sql(panel: Panel, session: Session, turn: TurnView | None) -> Updates:
-    sql = (turn.ran.sql if turn.ran else turn.laid_out) if turn else ""
+    sql = (turn.ran.sql if turn.ran else turn.statement) if turn else ""
     error = turn.ran.error if turn and turn.ran else None
     own = gr.update(visible=bool(turn and turn.ran))
-    words = explained(session, sql) if sql else NO_SQL
+    words = explained(session, turn.ran.sql if turn.ran else turn.sql) if turn and sql else NO_SQL
     parts = {panel.sql_parts: gr.update(visible=bool(sql)), panel.sql: sql, panel.own: own}
+    parts |= {panel.written: gr.update(visible=bool(turn and turn.laid_out != turn.statement), value=AS_WRITTEN)}
     return parts | {panel.words: words, panel.trouble: told_error(error)}
+
+
+def other_sql(panel: Panel, turn: TurnView, now: str) -> Updates:
+    """In the editor the query as the model wrote it, or the one that gives the rows on the screen: the one not there."""
+    to_written = now != turn.laid_out
+    sql = turn.laid_out if to_written else turn.statement
+    return {panel.sql: sql, panel.written: gr.update(value=AS_SHOWN if to_written else AS_WRITTEN)}
 
 
 def explained(session: Session, sql: str) -> str:

@@ -127,6 +127,13 @@ class Controller:
             warn_if_not_kept(session)
         return panels.show(self.page.panel, session, index)
 
+    def other_sql(self, sql: str, index: int | None, request: gr.Request) -> Updates:
+        """The model's own SQL instead of the statement that gives the rows as they are shown, or the other way round."""
+        session = self.session(request)
+        if index is None or index >= len(session.view.turns):
+            return {}
+        return panels.other_sql(self.page.panel, session.view.turns[index], sql)
+
     def export(self, sql: str, kind: Any, request: gr.Request) -> Updates:
         """The whole result of the SQL, not what is displayed of it."""
         if not sql.strip():
@@ -198,6 +205,7 @@ def wire(workspace: Workspace, page: Page) -> Controller:
         on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
         on(panel.halt.click, c.halt, None, None, queue=False)
         on(panel.own.click, c.show_own, [panel.turn], panel.of_a_turn)
+        on(panel.written.click, c.other_sql, [panel.sql, panel.turn], [panel.sql, panel.written])
         on(panel.export.click, c.export, [panel.sql, panel.export_kind], [panel.download])
         chart: list[Any] = [panel.chart_kind, panel.chart_x, panel.chart_y, panel.chart_every]
         for part in chart:

@@ -128,7 +128,7 @@ def _answer(turn: TurnView, index: int) -> Message:
     elif turn.row_count > 1 or len(turn.answer["columns"]) > 2:
         parts.append(_preview(turn))
     if turn.sql:
-        parts.append(_folded("SQL", fenced(turn.laid_out, "sql")))
+        parts.append(_folded("SQL", fenced(turn.statement, "sql")))
     message = _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
     if options := _replies(turn, error, continues):
         message["options"] = options
