@@ -209,6 +209,8 @@ class _Other:
     words: str = ""
     confidence: FiniteFloat = 0.0
     votes: int = 0
+    differs: str = ""
+    result: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,14 @@ def what_was_done(sql: str, schema: Schema) -> str:
     return f"{told[:1].upper()}{told[1:]}{f'; {most}' if most else ''}."
 
 
+def difference(sql: str, other: str, schema: Schema) -> str:
+    """What a query does that another does not, in words; all that it does where no part differs."""
+    own, others = what_was_done(sql, schema), what_was_done(other, schema).rstrip(".").casefold().split("; ")
+    parts = [part for part in own.rstrip(".").split("; ") if part.casefold() not in others]
+    told = "; ".join(parts) or own.rstrip(".")
+    return f"{told[:1].lower()}{told[1:]}"
+
+
 def _measured(select: exp.Select, schema: Schema) -> str:
     """What was computed, and for which groups; empty if nothing was."""
     key = sort_key(select)

@@ -86,6 +86,7 @@ def shown_as_result(shown: Shown, result: Result) -> Result:
 
 NOTHING = "–"
 DECIMALS = 2
+_IN_SHORT = 2  # rows and columns
 _YEARS = (1000, 2200)
 _NO_AMOUNTS = frozenset(
     ["id", "year", "code", "zip", "postcode", "zipcode", "phone", "isbn", "number", "no", "nr", "key"]
@@ -176,3 +177,24 @@ def bar_lengths(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[flo
         return []
     largest = max(values)
     return [float(value / largest) for value in values] if min(values) < largest else []
+
+
+def in_short(result: Result) -> str:
+    """A result in a few words, by which readings are told apart: its only value, or how many rows there are and the first two.
+
+    >>> in_short(Result(("n",), ("BIGINT",), ((1200,),), False, 0.1))
+    '1,200'
+    """
+    cells = [[row[place] for row in result.rows] for place in range(len(result.columns))]
+    kinds = [
+        kind_of_cells(name, own, is_key=False, is_computed=False)
+        for name, own in zip(result.columns, cells, strict=True)
+    ]
+    first = [
+        " ".join(cell_text(cell, kind) for cell, kind in zip(row[:_IN_SHORT], kinds, strict=False))
+        for row in result.rows[:_IN_SHORT]
+    ]
+    if len(result.rows) == 1:
+        return first[0]
+    more = " …" if len(result.rows) > len(first) else ""
+    return f"{len(result.rows):,} rows: {', '.join(first)}{more}" if first else "no rows"

@@ -87,6 +87,11 @@ class Controller:
     def choose(self, index: int | None, request: gr.Request) -> Updates:
         return panels.show(self.page.panel, self.session(request), index)
 
+    def choose_message(self, data: gr.SelectData, request: gr.Request) -> Updates:
+        """An answer in the chat was clicked: its rows are shown."""
+        session = self.session(request)
+        return panels.show(self.page.panel, session, message_turn(session.view.turns, data.index))
+
     def run_sql(self, sql: str, index: int | None, request: gr.Request) -> Iterator[Updates]:
         """Run what stands in the editor; it belongs to the chosen answer. Until its rows are here it can be stopped."""
         session, panel = self.session(request), self.page.panel
@@ -200,6 +205,7 @@ def wire(workspace: Workspace, page: Page) -> Controller:
         on_change(page.blocks.load, c.load, [], c.following.outputs)
         page.blocks.unload(c.unload)
         on(page.chat.like, c.judge, None, None)
+        on(page.chat.select, c.choose_message, None, panel.of_a_turn, show_progress="hidden")
         on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
         run_outputs = [panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows]
         on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)

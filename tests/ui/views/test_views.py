@@ -431,11 +431,12 @@ def test_headings_and_cells_stay_text() -> None:
 
 def test_a_line_takes_the_place_of_bars_in_the_answer() -> None:
     told = turn_messages(TurnView("?", answer=answer(YEARS), row_count=8), 0)[-1]["content"]
-    assert "<polyline" in told and 'class="bar"' not in told and "3 more rows in the result" in told
+    assert "<polyline" in told and 'class="bars"' not in told and "more rows in the result" not in told
+    assert 'id="card-0-chart" value="Chart" checked' in told
     few = turn_messages(TurnView("?", answer=answer(YEARS[:4]), row_count=4), 0)[-1]["content"]
     assert "<polyline" not in few and 'class="bar"' in few
 
 
 def test_an_answer_says_that_the_row_limit_cut_its_rows_off() -> None:
     told = turn_messages(TurnView("?", answer=answer(YEARS, truncated=True), row_count=8), 0)[-1]["content"]
-    assert "*3 more rows in the result; cut off by the row limit*" in told
+    assert '<p class="more">cut off by the row limit</p>' in told
