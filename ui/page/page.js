@@ -131,6 +131,15 @@
     if (["Enter", " "].includes(event.key) && event.target.matches("[data-told]")) event.preventDefault(), tell(event.target);
   });
 
+  // Escape leaves a table that fills the window by the table's own button: Gradio's way left all of its rows unrolled.
+  document.addEventListener("keydown", (event) => {
+    const exit = event.key === "Escape" && document.querySelector('#panel [aria-label="Exit fullscreen mode"]');
+    if (!exit) return;
+    event.preventDefault();
+    event.stopPropagation();
+    exit.click();
+  }, { capture: true });
+
   // Before the editor sees it: Ctrl+Enter runs its SQL.
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !event.target.closest("#sql")) return;

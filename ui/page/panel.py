@@ -14,13 +14,13 @@ from ui.session.session import Session
 from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, picture, suggest
 from ui.views.data_html import NO_ROWS, Rows, rows_of, table_of
 from ui.views.passes import decoding_html
-from ui.views.savings_html import savings_html
+from ui.views.savings_html import method_name, savings_html
 from ui.views.words import counted, plain
 
 NO_CHART = "**No chart yet.** Where an answer has numbers, they are drawn here."
 NO_SQL = "**No SQL yet.** The query behind an answer appears here. You can change it and run it; it only reads."
 NO_RACE = "**No race yet.** Ask a question first: then its steps can be decoded again, by methods side by side."
-NOTHING_TO_RACE = "**Nothing to race.** No step of this answer was written by the model."
+NOTHING_TO_RACE = "**Nothing to race.** No model was needed for this answer."
 AS_WRITTEN, AS_SHOWN = "As the model wrote it", "As it is shown"
 FIRST_METHODS = ("plain", "prompt_lookup", DEFAULT_DECODER)
 Updates = dict[Any, Any]
@@ -101,14 +101,13 @@ def build_panel() -> Panel:
             chart = _build_chart()
         with gr.Tab("SQL", id="sql"):
             sql = _build_sql()
-        with gr.Tab("Savings", id="savings"):
+        with gr.Tab("Speed", id="speed"):
             savings = gr.HTML(savings_html(None, []), elem_id="savings", padding=False)
             measure = gr.Button("Measure this", elem_id="measure", visible=False)
-        with gr.Tab("Decoding", id="decoding"):
-            step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="step")
-            decoding = gr.HTML(decoding_html(None), elem_id="decoding", padding=False)
-        with gr.Tab("Race", id="race"):
-            race = _build_race()
+            step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="step", visible=False)
+            decoding = gr.HTML("", elem_id="decoding", padding=False)
+            with gr.Accordion("Race other methods", open=False, elem_id="races"):
+                race = _build_race()
     views: dict[str, Any] = {"savings": savings, "measure": measure, "step": step, "decoding": decoding}
     return Panel(turn=turn, **result, **chart, **sql, **views, **race)
 
@@ -183,7 +182,9 @@ def _build_race() -> dict[str, Any]:
     with gr.Column(visible=False) as parts:
         gr.Markdown("Decode a step of the newest answer again with two or three methods, side by side.")
         step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="race-step")
-        methods = gr.CheckboxGroup(first, value=first, label="Methods", elem_id="race-methods")
+        methods = gr.CheckboxGroup(
+            [(method_name(name), name) for name in first], value=first, label="Methods", elem_id="race-methods"
+        )
         with gr.Accordion("More methods", open=False):
             others = [name for name in ready if name not in first]
             more = gr.CheckboxGroup(others, show_label=False, container=False, elem_id="race-more")
@@ -295,8 +296,8 @@ def _show_steps(panel: Panel, turn: TurnView | None) -> Updates:
     asked = [step.name for step in turn.steps if step.record and step.record["decoder"]] if turn else []
     names = list(dict.fromkeys((step_title(name), name) for name in asked))
     return {
-        panel.step: gr.update(choices=choices, value=index),
-        panel.decoding: decoding_html(chosen),
+        panel.step: gr.update(choices=choices, value=index, visible=bool(steps)),
+        panel.decoding: decoding_html(chosen) if chosen else "",
         panel.race_parts: gr.update(visible=bool(names)),
         panel.no_race: gr.update(value=NOTHING_TO_RACE if turn else NO_RACE, visible=not names),
         panel.race_view: "",

@@ -22,7 +22,7 @@ def card_html(turn: TurnView, index: int) -> str:
     there = {name: content for name, content in parts.items() if content}
     if not there:
         return ""
-    first = "Chart" if line_html(answer, turn.row_count) else next(iter(there))
+    first = "Chart" if line_html(answer, turn.row_count) else "Table"  # SQL alone opens by a click
     tabs = "".join(_tab(name, index, name == first) for name in there)
     panes = "".join(f'<div class="pane {name.lower()}">{content}</div>' for name, content in there.items())
     return f'<div class="card">{tabs}{_actions(bool(parts["Table"]))}{panes}</div>'
@@ -56,8 +56,8 @@ def _tab(name: str, index: int, chosen: bool) -> str:
 
 
 def _actions(has_rows: bool) -> str:
-    export = '<button type="button" class="export-card" title="export all rows">⤓ Export</button>' if has_rows else ""
-    copy = '<button type="button" class="copy-card" title="copy what stands here">⧉ Copy</button>'
+    export = '<button type="button" class="export-card" title="export all rows">Export</button>' if has_rows else ""
+    copy = '<button type="button" class="copy-card" title="copy what stands here">Copy</button>'
     return f'<span class="actions">{copy}{export}</span>'
 
 
@@ -87,20 +87,20 @@ def _chart(turn: TurnView, seen: dict[str, Any]) -> str:
     """A line over time, or bars; empty where neither fits."""
     if line := line_html(turn.answer or {}, turn.row_count):
         return line
-    lengths = bar_lengths(seen["rows"], seen["kinds"])[:CHART_ROWS]
+    lengths = bar_lengths(seen["rows"], seen["kinds"])
     if not lengths:
         return ""
     amount = seen["kinds"].index("amount")
     who = next(place for place in range(len(seen["kinds"])) if place != amount)
-    names, numbers = (
-        in_column([row[place] for row in seen["rows"][:CHART_ROWS]], seen["kinds"][place]) for place in (who, amount)
-    )
+    names, numbers = (in_column([row[place] for row in seen["rows"]], seen["kinds"][place]) for place in (who, amount))
+    longest_first = sorted(zip(lengths, names, numbers, strict=True), key=lambda bar: -bar[0])[:CHART_ROWS]
     bars = "".join(
         f'<tr><th scope="row">{_cell(name)}</th><td>{_bar(length)}</td><td class="number">{_cell(number)}</td></tr>'
-        for name, length, number in zip(names, lengths, numbers, strict=True)
+        for length, name, number in longest_first
     )
     told = f"{inert(seen['headings'][amount])} by {inert(seen['headings'][who])}"
-    left = f"{counted(turn.row_count - len(lengths), 'more row')} not drawn" if turn.row_count > len(lengths) else ""
+    drawn = len(longest_first)
+    left = f"{counted(turn.row_count - drawn, 'more row')} not drawn" if turn.row_count > drawn else ""
     note = f'<p class="more">{left}</p>' if left else ""
     return f'<table class="bars"><caption>{told}</caption><tbody>{bars}</tbody></table>{note}'
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.presentation.checks import result_doubts
+from agent.presentation.done import difference
 from agent.presentation.present import present
 from agent.presentation.sentence import result_sentence
-from agent.presentation.shown import Shown, cell_text, in_column, kind_of_cells
+from agent.presentation.shown import Shown, cell_text, in_column, in_short, kind_of_cells
 from tests.agent.graph.presentation.conftest import Explain
 from tools.databases.database import Database
 from tools.databases.open_database import open_database, restricted
@@ -288,3 +290,36 @@ def test_cells() -> None:
 def test_what_was_done_is_said_in_one_line(explain: Explain, sql: str, told: str) -> None:
     """By it a person who reads no SQL finds a wrong answer; it once stood in a tab of its own, in the words of SQL."""
     assert explain(sql).done == told
+
+
+@pytest.mark.parametrize(
+    ("question", "sql", "doubt"),
+    [
+        ("Which title is most popular?", "SELECT title, count(*) FROM albums GROUP BY title ORDER BY 2 DESC LIMIT 1",
+         "nobody leads"),
+        ("Which genre has most albums?", f"SELECT genres.name, count(*) {BY_GENRE} ORDER BY 2 DESC", ""),
+        ("Plot albums by genre", "SELECT g.name FROM albums JOIN genres g ON albums.genre_id = g.genre_id",
+         "2 different ones in 4"),
+        ("Names of genres?", "SELECT name FROM genres", ""),
+        ("What share of the albums is from 2010?", "SELECT count(*) FROM albums WHERE released = 2010", "asks for a share"),
+        ("What share of the albums is from 2010?", "SELECT avg((released = 2010)::INT) FROM albums", ""),
+        ("What is the average price?", "SELECT sum(price) FROM albums", "asks for an average"),
+        ("What is the average price?", "SELECT avg(price) FROM albums", ""),
+        ("How many albums are there for each genre?", "SELECT count(*) FROM albums", "about each genre"),
+        ("How many albums are there?", "SELECT count(*) FROM albums", ""),
+    ],
+)  # fmt: skip
+def test_a_result_that_has_not_the_form_asked_for_is_doubted(
+    explain: Explain, shop: Database, question: str, sql: str, doubt: str
+) -> None:
+    """ "What share of orders …" was once answered "284 customers." in bold, and the genre with most genres had one."""
+    found = result_doubts(question, sql, explain(sql), shop.schema())
+    assert [doubt in each for each in found] == ([True] if doubt else []), found
+
+
+def test_readings_differ_in_words_and_results_are_told_in_short(shop: Database) -> None:
+    own, other = "SELECT title FROM albums WHERE released = 2010", "SELECT title FROM albums WHERE released = 2011"
+    assert difference(other, own, shop.schema()) == "only where released is 2011"
+    result = shop.execute("SELECT title, price FROM albums ORDER BY album_id")
+    assert isinstance(result, Result)
+    assert in_short(result) == "4 rows: One 9.50, Two 12.25 …"
