@@ -238,10 +238,11 @@ def show_chart(panel: Panel, own: Rows, chart: Chart) -> Updates:
         "The result was cut off by the row limit: the chart is partial." if own.truncated and chart.indices else ""
     )
     more = chart.kind == "bar" and len(own.rows) > MOST_BARS
+    kinds = fitting(own.columns, own.rows)
     drawn, note = picture(chart), " ".join(filter(None, (chart.note, partial)))
     return {
-        panel.chart_choices: gr.update(visible=bool(own.columns)),
-        panel.chart_kind: gr.update(choices=fitting(own.columns, own.rows), value=chart.kind),
+        panel.chart_choices: gr.update(visible=kinds != ["none"]),
+        panel.chart_kind: gr.update(choices=kinds, value=chart.kind),
         panel.chart_x: gr.update(choices=choices, value=x),
         panel.chart_y: gr.update(choices=choices, value=y),
         panel.chart_every: gr.update(visible=more, value=more and len(chart.frame) > MOST_BARS),

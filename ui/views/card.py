@@ -91,7 +91,8 @@ def _chart(turn: TurnView, seen: dict[str, Any]) -> str:
     if not lengths:
         return ""
     amount = seen["kinds"].index("amount")
-    who = next(place for place in range(len(seen["kinds"])) if place != amount)
+    others = [place for place in range(len(seen["kinds"])) if place != amount]
+    who = next((place for place in others if seen["kinds"][place] == "text"), others[0])
     names, numbers = (in_column([row[place] for row in seen["rows"]], seen["kinds"][place]) for place in (who, amount))
     longest_first = sorted(zip(lengths, names, numbers, strict=True), key=lambda bar: -bar[0])[:CHART_ROWS]
     bars = "".join(

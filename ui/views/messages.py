@@ -82,7 +82,10 @@ def _figures(record: dict[str, Any]) -> str:
 
 
 def _how(turn: TurnView) -> str:
-    """What the answer took; below it, what every step found. An answer that was stopped is compared with nothing."""
+    """What the answer took; below it, what every step found. What was stopped is compared with nothing; small talk has no
+    time that anyone asks about."""
+    if turn.answer and not turn.sql and not turn.answer["error"] and not turn.unclear:
+        return ""
     steps = "\n\n".join(_told(step) for step in turn.steps)
     total = savings(turn.records)
     return _folded(milliseconds(total.wall_ms) if turn.failure else _badge(total), steps) if steps else ""
@@ -122,8 +125,8 @@ def _answer(turn: TurnView, index: int) -> Message:
             parts.append(_folded("SQL", fenced(turn.statement, "sql")))
     else:
         parts.append(card_html(turn, index))
-    if doubt and _readings(turn):
-        parts.append('<p class="mean">Did you mean</p>')
+    if _readings(turn):
+        parts.append(f'<p class="mean">{"Did you mean" if doubt else "It may also mean"}</p>')
     message = _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
     if options:
         message["options"] = options

@@ -52,3 +52,8 @@ def test_first_questions_are_english_whatever_a_table_is_called() -> None:
     who = (Column("Manager?", "TEXT", samples=("Ada", "Bo")), Column("id", "INTEGER", primary_key=True))
     asked = starters(Schema((Table("Employee", who),), "duckdb"))
     assert asked == ["How many rows of employee are there?", "How many rows of employee are there for each manager?"]
+
+
+def test_a_group_by_place_is_told_by_its_column() -> None:
+    """ "One row for each 1." stood under GROUP BY 1."""
+    assert "One row for each country." in in_words("SELECT country AS c, count(*) FROM artists GROUP BY 1", "duckdb")

@@ -270,3 +270,9 @@ def test_readings_are_told_apart_by_what_differs_and_what_they_give() -> None:
         f"Rather: only where year is {n} → {n} rows: Ada, Bo …" for n in (2, 3)
     ]
     assert "Did you mean" in shown["content"]
+
+
+def test_small_talk_is_told_without_its_time() -> None:
+    """ "0.0 ms" stood under "You are welcome."."""
+    told = content(sql=None, columns=[], rows=[], answer="You are welcome.", shown=None)
+    assert told == "**You are welcome\\.**"
