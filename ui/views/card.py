@@ -9,6 +9,7 @@ from ui.views.line_svg import line_html
 from ui.views.words import counted, inert
 
 CARD_ROWS, CARD_COLUMNS, CARD_CHARACTERS = 10, 8, 40
+UNCUT_ROWS = 12  # so few are all shown
 CHART_ROWS = 20
 
 
@@ -67,7 +68,7 @@ def _table(turn: TurnView, seen: dict[str, Any]) -> str:
         return ""
     lengths = bar_lengths(seen["rows"], seen["kinds"])
     kinds = seen["kinds"][:CARD_COLUMNS]
-    rows = seen["rows"][:CARD_ROWS]
+    rows = seen["rows"][: UNCUT_ROWS if turn.row_count <= UNCUT_ROWS else CARD_ROWS]
     columns = [in_column([row[place] for row in rows], kind) for place, kind in enumerate(kinds)]
     sides = [' class="number"' if kind in ("amount", "digits") else "" for kind in kinds]
     head = "".join(

@@ -172,12 +172,12 @@ def test_a_preview_has_bars_where_they_say_more() -> None:
         return str(messages(ConversationView([Asked("q"), event]).turns)[-1]["content"])
 
     drawn = preview(
-        [["Porto", 1000], ["Rome", 250], ["Oslo", None], *([f"c{i}", 1] for i in range(9))], ["text", "amount"]
+        [["Porto", 1000], ["Rome", 250], ["Oslo", None], *([f"c{i}", 1] for i in range(10))], ["text", "amount"]
     )
     table, _, chart = drawn.partition('<table class="bars">')
     assert '<td>Porto</td><td class="number">1,000</td><td><i class="bar" style="width:100%"></i></td>' in table
     assert "width:25%" in table and '<td>Oslo</td><td class="number">–</td>' in table
-    assert table.count("<i class") == CARD_ROWS and "2 more rows" in table and chart.count("<i class") == 12
+    assert table.count("<i class") == CARD_ROWS and "3 more rows" in table and chart.count("<i class") == 13
     for rows in ([["Porto", 1], ["Rome", 2]], [["a", 3], ["b", 3], ["c", 3]], [["a", -1], ["b", 3], ["c", 3]]):
         assert "<i " not in preview(rows, ["text", "amount"])
     assert "<i " not in preview([["a", 1], ["b", 2], ["c", "x"]], ["text", "digits"])
