@@ -25,6 +25,7 @@ from agent.context import AgentContext
 from agent.nodes.link import without_unmeant
 from agent.observe.audit import run_sql
 from agent.observe.step_record import tool_step
+from agent.presentation.checks import result_doubts
 from agent.presentation.present import plainly, present
 from agent.presentation.sentence import sentence
 from agent.presentation.shown import Shown
@@ -109,7 +110,19 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
     if state["preview"] is not None:
         turns = toolbox.optional("remember", lambda: [*turns, turn_of(state)], turns)
     step = tool_step("answer", since(start))
-    return {"answer": text, "turns": turns} | recorded(state, runtime, step)
+    update: dict[str, Any] = {"answer": text, "turns": turns}
+    if judgement := toolbox.optional("confidence", partial(_judged_by_result, state, toolbox), None):
+        update["judgement"] = judgement
+    return update | recorded(state, runtime, step)
+
+
+def _judged_by_result(state: State, toolbox: AgentContext) -> dict[str, Any] | None:
+    """The judgement where the result itself is doubtful; not on SQL that a person wrote or chose."""
+    if toolbox.shown is None or state["example"] or state["chosen"] or not toolbox.options.confidence:
+        return None
+    found = result_doubts(asked(state), state["sql"], toolbox.shown, toolbox.database.schema())
+    known = state["judgement"] or {"confidence": None, "doubts": [], "features": {}}
+    return {**known, "probably_wrong": True, "doubts": [*found, *known["doubts"]]} if found else None
 
 
 def in_words(state: State, toolbox: AgentContext) -> str:

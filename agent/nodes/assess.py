@@ -51,6 +51,8 @@ from agent.candidates import (
 )
 from agent.context import OTHER_PLANS, AgentContext
 from agent.observe.step_record import Step, tool_step
+from agent.presentation.done import difference
+from agent.presentation.shown import in_short
 from agent.prompts.slots import Slots
 from agent.state import Attempt, DrawnPlan, State
 from decoding.serving.text_decoder import other_beginnings, text_states
@@ -155,6 +157,8 @@ class OtherReading(TypedDict):
     words: str
     confidence: float
     votes: int  # how many of the other plans give these rows
+    differs: NotRequired[str]  # what it does that the answer's own query does not
+    result: NotRequired[str]  # its rows in short
 
 
 class Judgement(TypedDict):
@@ -269,9 +273,17 @@ class RankedReading:
     def confidence(self) -> float:
         return self.judgement["confidence"] or 0.0
 
-    def offered(self, dialect: str) -> OtherReading:
+    def offered(self, beside: str, schema: Schema) -> OtherReading:
+        """`beside`: the query of the answer that it is offered beside."""
         sql = self.state["sql"]
-        return OtherReading(sql=sql, words=in_words(sql, dialect), confidence=self.confidence, votes=self.votes)
+        return OtherReading(
+            sql=sql,
+            words=in_words(sql, schema.dialect),
+            confidence=self.confidence,
+            votes=self.votes,
+            differs=difference(sql, beside, schema),
+            result=in_short(self.result),
+        )
 
 
 def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
@@ -370,7 +382,7 @@ def _best(readings: Sequence[RankedReading], toolbox: AgentContext) -> dict[str,
     margin = toolbox.verifier.margin if toolbox.verifier else SURER
     best = ranked[0] if ranked[0].worth > own.worth + margin else own
     left = [own] * (best is not own) + [one for one in ranked if one is not own and one is not best]
-    offered = [one.offered(toolbox.database.dialect) for one in left[:OFFERED]]
+    offered = [one.offered(best.state["sql"], toolbox.database.schema()) for one in left[:OFFERED]]
     judgement = best.judgement | {"alternatives": offered, "votes": best.votes}
     if best is own:
         return {"judgement": judgement}

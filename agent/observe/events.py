@@ -197,6 +197,8 @@ class _Shown:
     headings: list[str]
     kinds: list[str]
     rows: list[list[Any]]
+    statement: str = ""
+    done: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,8 @@ class _Other:
     words: str = ""
     confidence: FiniteFloat = 0.0
     votes: int = 0
+    differs: str = ""
+    result: str = ""
 
 
 @dataclass(frozen=True, slots=True)

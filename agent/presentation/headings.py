@@ -2,15 +2,14 @@
 
 Adds to a query the columns that say what its rows are, and the names that belong to ids.
 
-Finds which columns name the rows of a table, and looks the names of ids up.
+Finds which columns name the rows of a table, and writes the query for the name of an id.
 
 Adds to a query the columns without which its rows do not say what they are: those it is grouped by and the one it is sorted
 by. The query with them is run as well as the model's own, and counts only where the common columns are the same.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlglot import exp
 
@@ -194,8 +193,7 @@ def _with_table(item: exp.Expr, text: str, schema: Schema) -> str:
     return f"{singular(words(source.table.name))} {text}"
 
 
-MOST_NAMED = 2000
-"""Different ids up to which their names are looked up: of more, none is named, since a column of names has no gaps."""
+_NAMED = "named"  # the table of names in a query for a name
 Run = Callable[[str], Result | QueryError]
 Labels = Mapping[str, tuple[str, ...]]
 """Declared label columns by table, in lower case."""
@@ -232,22 +230,45 @@ def label_columns(table: Table, declared: Labels) -> tuple[str, ...]:
     return tuple(texts.values()) if len(texts) == 1 and not keys & set(texts.values()) else ()
 
 
-def names_of(ids: Iterable[Any], named: Named, labels: Sequence[str], run: Run, dialect: str) -> dict[Any, str]:
-    """The names of ids, by one bounded query; none if it fails."""
-    wanted = list(dict.fromkeys(each for each in ids if isinstance(each, int | str)))
-    if not 0 < len(wanted) <= MOST_NAMED:
-        return {}
-    columns = [exp.column(exp.to_identifier(each, quoted=True)) for each in (named.column, *labels)]
-    schema, _, bare = named.table.name.rpartition(".")
-    table = exp.Table(
-        this=exp.to_identifier(bare, quoted=True), db=exp.to_identifier(schema, quoted=True) if schema else None
+def name_of(item: exp.Expr, column: exp.Column, named: Named, labels: Sequence[str], schema: Schema) -> exp.Expr:
+    """A query for the name of the id that an item gives; `column` is the id's own."""
+    whole = item.unalias().copy()
+    whose = column.copy()
+    whose.set("table", qualifier(column, schema))
+    whole = (
+        whose
+        if isinstance(whole, exp.Column)
+        else whole.transform(lambda each: whose.copy() if isinstance(each, exp.Column) else each)
     )
-    literals = [exp.Literal.number(each) if isinstance(each, int) else exp.Literal.string(each) for each in wanted]
-    outcome = run(exp.select(*columns).from_(table).where(columns[0].copy().isin(*literals)).sql(dialect))
-    if isinstance(outcome, QueryError):
-        return {}
-    found = {row[0]: " ".join(str(part) for part in row[1:] if part is not None) for row in outcome.rows}
-    return {key: name for key, name in found.items() if name}
+    parts = [exp.column(exp.to_identifier(each, quoted=True), _NAMED) for each in (named.column, *labels)]
+    *above, bare = named.table.path or (named.table.name,)
+    table = exp.Table(this=exp.to_identifier(bare, quoted=True), alias=exp.TableAlias(this=exp.to_identifier(_NAMED)))
+    if above:
+        table.set("db", exp.to_identifier(above[-1], quoted=True))
+    return exp.select(_joined(parts[1:])).from_(table).where(parts[0].eq(whole)).subquery()
+
+
+def qualifier(column: exp.Column, schema: Schema) -> exp.Identifier | None:
+    """The name by which the query calls the table of a column."""
+    source, select = owner(column, schema), column.parent_select
+    if column.table or source is None or not isinstance(select, exp.Select):
+        return column.args.get("table")
+    from_ = select.args.get("from_")
+    relations = [*([from_.this] if from_ else []), *(join.this for join in select.args.get("joins") or [])]
+    relation = next((each for each in relations if each.alias_or_name == source.alias), None)
+    alias = relation.args.get("alias") if relation is not None else None
+    name = alias.this if alias is not None else relation.this if isinstance(relation, exp.Table) else None
+    return name.copy() if isinstance(name, exp.Identifier) else None
+
+
+def _joined(labels: Sequence[exp.Expr]) -> exp.Expr:
+    """First and last name in one, whichever is there."""
+    if len(labels) == 1:
+        return labels[0]
+    empty, space = exp.Literal.string(""), exp.Literal.string(" ")
+    known = [exp.Coalesce(this=each, expressions=[empty.copy()]) for each in labels]
+    spaced = [part.copy() for each in known for part in (space, each)][1:]
+    return exp.Trim(this=exp.Concat(expressions=spaced))
 
 
 def named_by(column: ColumnRef, table: Table, other: Callable[[str], Table | None]) -> Named | None:

@@ -1,13 +1,15 @@
-"""Makes of a query's result what people are shown. The rows stay the query's; columns may be added to its own."""
+"""Makes of a query's result what people are shown, and the one statement that gives it. The rows stay the query's; columns may
+be added to its own."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
 from sqlglot import exp
 
+from agent.presentation.done import what_was_done
 from agent.presentation.headings import (
     Fuller,
     Labels,
@@ -18,8 +20,9 @@ from agent.presentation.headings import (
     headings,
     label_columns,
     label_heading,
+    name_of,
     named_by,
-    names_of,
+    qualifier,
     sort_key,
 )
 from agent.presentation.sentence import plural, words
@@ -31,25 +34,38 @@ from tools.sql.scope import one_value, owner, parse_or_nothing
 Cells = Sequence[Sequence[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A projection of what is shown. own: its place among the query's own columns, None for an added one. name: whose name
+    it is, where it was added for that."""
+
+    node: exp.Expr
+    heading: str
+    own: int | None = None
+    name: Named | None = None
+
+
 def present(result: Result, sql: str, schema: Schema, run: Run, labels: Labels | None = None) -> Shown:
     """What is shown of a result of `sql`. `run` runs a further query under the same limits and the same guard as the first."""
+    return replace(_presented(result, sql, schema, run, labels), done=what_was_done(sql, schema))
+
+
+def _presented(result: Result, sql: str, schema: Schema, run: Run, labels: Labels | None) -> Shown:
     select = _select(sql, schema.dialect)
     if select is None or len(select.expressions) != len(result.columns):
         return _as_it_is(result)
-    wider = fuller(select, schema)
-    rows = _wider_rows(wider, result, run, schema.dialect)
-    if rows is None:
-        wider, rows = Fuller(select, 0, 0), result.rows
-
-    def shown(cells: Cells, sorting: Sorting | None) -> Shown:
-        columns = _columns(wider.select, cells, schema)
-        given = tuple(range(wider.before, len(columns) - wider.after))
-        plain = Shown(columns, tuple(map(tuple, cells)), given, result.truncated, sorting)
-        return _with_names(plain, wider.select, schema, run, labels or {}).names_first()
-
-    sorting = _sorting(wider.select)
-    tied = _tied(wider.select, rows, sorting, run, schema.dialect)
-    return replace(shown(rows, sorting), tied=shown(tied, sorting).rows if tied else ())
+    wider, own = fuller(select, schema), Fuller(select, 0, 0)
+    for each in (wider, own) if result.rows and (wider.before or wider.after) else (own,):
+        items = _items(each, schema)
+        named = list(_with_names(items, each.select, schema, labels or {})) if result.rows else items
+        for those in (named, items) if len(named) > len(items) else (items,):
+            if shown := _shown(those, each.select, result, schema, run):
+                return shown
+    columns = tuple(
+        _column(item, heading, [row[place] for row in result.rows], schema)
+        for place, (item, heading) in enumerate(zip(select.expressions, headings(select, schema), strict=True))
+    )
+    return Shown(columns, result.rows, tuple(range(len(columns))), result.truncated, _sorting(select))
 
 
 def plainly(result: Result) -> Shown:
@@ -73,15 +89,136 @@ def _as_it_is(result: Result) -> Shown:
     return Shown(columns, result.rows, tuple(range(len(columns))), result.truncated)
 
 
-def _wider_rows(wider: Fuller, result: Result, run: Run, dialect: str) -> Cells | None:
-    """The rows with more columns; None if there are no more, or if without them they are not the query's own rows."""
-    if not (wider.before or wider.after) or not result.rows:
+def _items(wider: Fuller, schema: Schema) -> list[_Item]:
+    own = range(wider.before, len(wider.select.expressions) - wider.after)
+    pairs = zip(wider.select.expressions, headings(wider.select, schema), strict=True)
+    return [
+        _Item(item, heading, place - wider.before if place in own else None)
+        for place, (item, heading) in enumerate(pairs)
+    ]
+
+
+def _shown(items: Sequence[_Item], select: exp.Select, result: Result, schema: Schema, run: Run) -> Shown | None:
+    """What is shown with these columns; None if with them the rows are not the query's own, or if added names are none."""
+    ordered = _in_order(items, result, schema)
+    statement, is_same = _statement(select, ordered, schema)
+    sql = statement.sql(schema.dialect)
+    own = [item.own for item in ordered]
+    rows: Cells = [tuple(row[place] for place in own if place is not None) for row in result.rows]
+    if not is_same:
+        outcome = run(sql)
+        if isinstance(outcome, QueryError) or not _holds(outcome, result, own):
+            return None
+        rows = outcome.rows
+    if any(item.name and not any(row[place] for row in rows) for place, item in enumerate(ordered)):
         return None
-    outcome = run(wider.select.sql(dialect))
-    if isinstance(outcome, QueryError) or outcome.truncated != result.truncated:
-        return None
-    own = [tuple(row[wider.before : len(row) - wider.after]) for row in outcome.rows]
-    return outcome.rows if Counter(map(repr, own)) == Counter(map(repr, result.rows)) else None
+    sorting = _sorting(select)
+    if sorting is not None:
+        sorting = replace(sorting, place=_places(select, ordered)[sorting.place])
+    columns = tuple(_shown_column(item, [row[place] for row in rows], schema) for place, item in enumerate(ordered))
+    given = tuple(own.index(place) for place in range(len(result.columns)))
+    tied = tuple(map(tuple, _tied(statement, rows, sorting, run, schema.dialect)))
+    return Shown(columns, tuple(map(tuple, rows)), given, result.truncated, sorting, tied, sql)
+
+
+def _holds(outcome: Result, result: Result, own: Sequence[int | None]) -> bool:
+    """Whether the columns that are the query's own hold its own rows."""
+    places = [own.index(place) for place in range(len(result.columns))]
+    found = Counter(repr(tuple(row[place] for place in places)) for row in outcome.rows)
+    return outcome.truncated == result.truncated and found == Counter(map(repr, result.rows))
+
+
+def _in_order(items: Sequence[_Item], result: Result, schema: Schema) -> list[_Item]:
+    """Names and what else says which row it is, then amounts, then ids that have a name beside them."""
+    cells = [[] if item.own is None else [row[item.own] for row in result.rows] for item in items]
+    columns = [_shown_column(item, own, schema) for item, own in zip(items, cells, strict=True)]
+    has_name = any(column.is_label for column in columns)
+
+    def rank(place: int) -> int:
+        item, column = items[place], columns[place]
+        if column.is_key:
+            return 2 if has_name else 0
+        return (
+            1 if column.kind == "amount" or (item.own is None and not item.name and item.node.find(exp.AggFunc)) else 0
+        )
+
+    return [items[place] for place in sorted(range(len(items)), key=rank)]
+
+
+def _statement(select: exp.Select, items: Sequence[_Item], schema: Schema) -> tuple[exp.Select, bool]:
+    """One query with these columns under their headings; and whether it surely gives the rows of `select`, so that it need not
+    be run: its columns in another order, under names that nothing in it refers to."""
+    made = select.copy()
+    assert isinstance(made, exp.Select)
+    places = _places(select, items)
+    changed = _renumber(made, places) | _qualify(
+        made, {item.heading for item in items if not _is_called(item.node, item.heading)}, schema
+    )
+    aliases = {item.node.alias.casefold(): item.heading for item in items if isinstance(item.node, exp.Alias)}
+    changed |= _rename(made, {old: new for old, new in aliases.items() if old != new}, schema)
+    nodes = [item.node for item in items]
+    for old, new in places.items():
+        nodes[new] = made.expressions[old]
+    named = [_named_as(node.unalias().copy(), item.heading) for node, item in zip(nodes, items, strict=True)]
+    made.set("expressions", named)
+    added = any(item.own is None for item in items)
+    return made, not (changed or added)
+
+
+def _places(select: exp.Select, items: Sequence[_Item]) -> dict[int, int]:
+    """Where each projection of the query stands among the columns that are shown."""
+    new = {id(item.node): place for place, item in enumerate(items)}
+    return {old: new[id(node)] for old, node in enumerate(select.expressions)}
+
+
+def _named_as(node: exp.Expr, heading: str) -> exp.Expr:
+    return node if _is_called(node, heading) else exp.alias_(node, heading, quoted=True)
+
+
+def _is_called(node: exp.Expr, heading: str) -> bool:
+    return isinstance(node, exp.Column) and node.name == heading
+
+
+def _renumber(made: exp.Select, places: dict[int, int]) -> bool:
+    """ORDER BY 2 and GROUP BY 2 mean the same column where that stands elsewhere."""
+    order, group = made.args.get("order"), made.args.get("group")
+    keys = [each.this for each in order.expressions] if order else []
+    keys += group.expressions if group else []
+    numbers = [each for each in keys if isinstance(each, exp.Literal) and each.name.isdigit()]
+    for each in numbers:
+        if int(each.name) - 1 in places:
+            each.replace(exp.Literal.number(places[int(each.name) - 1] + 1))
+    return bool(numbers)
+
+
+def _qualify(made: exp.Select, taken: set[str], schema: Schema) -> bool:
+    """Say whose the columns are that are called like a heading, which would mean the heading."""
+    meant, own = {each.casefold() for each in taken}, {each.alias.casefold() for each in made.expressions}
+    found = [(part, each) for part, each in _outside(made) if each.name.casefold() in meant]
+    for part, each in found:
+        if part != "order" or each.name.casefold() not in own:  # there the query's own alias is meant
+            each.set("table", qualifier(each, schema))
+    return bool(found)
+
+
+def _rename(made: exp.Select, aliases: dict[str, str], schema: Schema) -> bool:
+    """Who refers to a column by the query's own alias refers to the heading."""
+    inside = [("projection", column) for item in made.expressions for column in item.find_all(exp.Column)]
+    found = [
+        each
+        for part, each in (*_outside(made), *inside)
+        if not each.table and each.name.casefold() in aliases and (part == "order" or not owner(each, schema))
+    ]
+    for each in found:
+        each.set("this", exp.to_identifier(aliases[each.name.casefold()], quoted=True))
+    return bool(found)
+
+
+def _outside(made: exp.Select) -> Iterator[tuple[str, exp.Column]]:
+    """The unqualified columns of the query that stand outside its projections, and in which clause."""
+    for part in ("where", "group", "having", "qualify", "order"):
+        found = made.args.get(part)
+        yield from ((part, each) for each in (found.find_all(exp.Column) if found else ()) if not each.table)
 
 
 def _tied(select: exp.Select, rows: Cells, sorting: Sorting | None, run: Run, dialect: str) -> Cells:
@@ -97,11 +234,10 @@ def _tied(select: exp.Select, rows: Cells, sorting: Sorting | None, run: Run, di
     return different if len(different) > 1 and repr(rows[0]) in map(repr, different) else ()
 
 
-def _columns(select: exp.Select, rows: Cells, schema: Schema) -> tuple[ShownColumn, ...]:
-    return tuple(
-        _column(item, heading, [row[place] for row in rows], schema)
-        for place, (item, heading) in enumerate(zip(select.expressions, headings(select, schema), strict=True))
-    )
+def _shown_column(item: _Item, cells: Sequence[Any], schema: Schema) -> ShownColumn:
+    if item.name:
+        return ShownColumn(item.heading, "text", is_label=True, of=plural(item.heading))
+    return _column(item.node, item.heading, cells, schema)
 
 
 def _column(item: exp.Expr, heading: str, cells: Sequence[Any], schema: Schema) -> ShownColumn:
@@ -159,25 +295,30 @@ def _sorted_place(select: exp.Select) -> int | None:
     return next((place for place, both in enumerate(names) if wanted in both), None)
 
 
-def _with_names(shown: Shown, select: exp.Select, schema: Schema, run: Run, labels: Labels) -> Shown:
-    """Names next to ids, from right to left, so that places stay."""
-    in_sight = {(table, column) for item in select.expressions for table, column in _columns_of(item, schema)}
-    for place in reversed(range(len(select.expressions))):
-        inner = one_value(select.expressions[place])
+def _with_names(items: Sequence[_Item], select: exp.Select, schema: Schema, labels: Labels) -> Iterator[_Item]:
+    """The columns, before each id one with the name that belongs to it."""
+    in_sight = {each for item in select.expressions for each in _columns_of(item, schema)}
+    for item in items:
+        inner = one_value(item.node)
         named = _named(inner, schema)
         own = label_columns(named.table, labels) if named else ()
-        if not named or not own or named.column in own:
-            continue
-        if _owner(inner, schema) != named.table.name and any((named.table.name, each) in in_sight for each in own):
-            continue
-        if _owner(inner, schema) == named.table.name and _is_own_key(inner, named, in_sight, own):
-            continue
-        ids = [row[place] for row in shown.rows]
-        if names := names_of(ids, named, own, run, schema.dialect):
-            heading = label_heading(inner.name, named.table)
-            column = ShownColumn(heading, "text", is_label=True, of=plural(heading))
-            shown = shown.with_column(place, column, [names.get(each) for each in ids])
-    return shown
+        if named and own and not _is_in_sight(inner, named, own, in_sight, schema):
+            assert isinstance(inner, exp.Column)
+            yield _Item(
+                name_of(item.node, inner, named, own, schema), label_heading(inner.name, named.table), name=named
+            )
+        yield item
+
+
+def _is_in_sight(
+    inner: exp.Expr, named: Named, own: Sequence[str], in_sight: set[tuple[str, str]], schema: Schema
+) -> bool:
+    """Whether the query shows the name itself."""
+    if named.column in own:
+        return True
+    if _owner(inner, schema) == named.table.name:
+        return _is_own_key(inner, named, in_sight, own)
+    return any((named.table.name, each) in in_sight for each in own)
 
 
 def _is_own_key(inner: exp.Expr, named: Named, in_sight: set[tuple[str, str]], own: Sequence[str]) -> bool:

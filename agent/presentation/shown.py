@@ -53,7 +53,8 @@ class Sorting:
 @dataclass(frozen=True, slots=True)
 class Shown:
     """`given`: the places of the query's own columns, in the query's order. `tied`: the rows that share the place of the only
-    row, that row among them, `MOST_TIED` and one at most; empty where it is the only one.
+    row, that row among them, `MOST_TIED` and one at most; empty where it is the only one. `statement`: one query that gives
+    these rows under these headings; empty where only the query's own is known to give them. `done`: what the query did.
     """
 
     columns: tuple[ShownColumn, ...]
@@ -62,40 +63,17 @@ class Shown:
     truncated: bool = False
     sorting: Sorting | None = None
     tied: tuple[tuple[Any, ...], ...] = ()
-
-    def with_column(self, place: int, column: ShownColumn, cells: Sequence[Any]) -> "Shown":
-        """With one more column before the one at `place`."""
-        rows = tuple((*row[:place], cell, *row[place:]) for row, cell in zip(self.rows, cells, strict=True))
-        sorting = self.sorting
-        if sorting and sorting.place >= place:
-            sorting = replace(sorting, place=sorting.place + 1)
-        return replace(
-            self,
-            columns=(*self.columns[:place], column, *self.columns[place:]),
-            rows=rows,
-            given=tuple(each + (each >= place) for each in self.given),
-            sorting=sorting,
-        )
-
-    def names_first(self) -> "Shown":
-        """With the columns that say what a row is before those that were computed about it."""
-        order = sorted(range(len(self.columns)), key=lambda place: self.columns[place].measure)
-        place_of = {old: new for new, old in enumerate(order)}
-        sorting = self.sorting and replace(self.sorting, place=place_of[self.sorting.place])
-        return replace(
-            self,
-            columns=tuple(self.columns[place] for place in order),
-            rows=tuple(tuple(row[place] for place in order) for row in self.rows),
-            given=tuple(place_of[each] for each in self.given),
-            sorting=sorting,
-        )
+    statement: str = ""
+    done: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists: headings, the kinds of their cells, rows."""
+        """Plain lists: headings, the kinds of their cells, rows, the statement that gives them, and what it did."""
         return {
             "headings": [column.heading for column in self.columns],
             "kinds": [column.kind for column in self.columns],
             "rows": [list(row) for row in self.rows],
+            "statement": self.statement,
+            "done": self.done,
         }
 
 
@@ -108,6 +86,7 @@ def shown_as_result(shown: Shown, result: Result) -> Result:
 
 NOTHING = "–"
 DECIMALS = 2
+_IN_SHORT = 2  # rows and columns
 _YEARS = (1000, 2200)
 _NO_AMOUNTS = frozenset(
     ["id", "year", "code", "zip", "postcode", "zipcode", "phone", "isbn", "number", "no", "nr", "key"]
@@ -198,3 +177,24 @@ def bar_lengths(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[flo
         return []
     largest = max(values)
     return [float(value / largest) for value in values] if min(values) < largest else []
+
+
+def in_short(result: Result) -> str:
+    """A result in a few words, by which readings are told apart: its only value, or how many rows there are and the first two.
+
+    >>> in_short(Result(("n",), ("BIGINT",), ((1200,),), False, 0.1))
+    '1,200'
+    """
+    cells = [[row[place] for row in result.rows] for place in range(len(result.columns))]
+    kinds = [
+        kind_of_cells(name, own, is_key=False, is_computed=False)
+        for name, own in zip(result.columns, cells, strict=True)
+    ]
+    first = [
+        " ".join(cell_text(cell, kind) for cell, kind in zip(row[:_IN_SHORT], kinds, strict=False))
+        for row in result.rows[:_IN_SHORT]
+    ]
+    if len(result.rows) == 1:
+        return first[0]
+    more = " …" if len(result.rows) > len(first) else ""
+    return f"{len(result.rows):,} rows: {', '.join(first)}{more}" if first else "no rows"

@@ -158,7 +158,7 @@ def _can_be_asked(starter: ExampleQuestion, schema: Schema) -> bool:
 
 
 def _questions(table: Table) -> Iterator[str]:
-    name = _words(table.name)
+    name = _things(table.name)
     yield f"How many {name} are there?"
     group = _grouping(table)
     if group:
@@ -198,7 +198,18 @@ def _is_label(column: Column) -> bool:
 
 
 def _words(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
+    return " ".join(re.sub(r"\W+|_", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)).lower().split()) or name
+
+
+def _things(name: str) -> str:
+    """What the rows of a table are, in the plural; "rows of sales q3" where its name is no plural.
+
+    >>> _things("order_lines"), _things("People"), _things("evil"), _things("sales_q3")
+    ('order lines', 'people', 'rows of evil', 'rows of sales q3')
+    """
+    own = _words(name)
+    last = own.split()[-1]
+    return own if stem(last) != last else f"rows of {own}"
 
 
 SURE = 0.95  # score of a value that the question writes as its cell does

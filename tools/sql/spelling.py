@@ -333,7 +333,7 @@ def _select(select: exp.Select, dialect: str) -> Iterator[str]:
     if where := select.args.get("where"):
         yield f"Only rows where {where.this.sql(dialect)}."
     if group := select.args.get("group"):
-        by = [each.sql(dialect) for each in group.expressions]
+        by = [_grouping(each, select).sql(dialect) for each in group.expressions]
         yield f"One row for each {_listed(by) if by else 'combination of the columns that are not computed'}."
     if having := select.args.get("having"):
         yield f"Only groups where {having.this.sql(dialect)}."
@@ -342,6 +342,12 @@ def _select(select: exp.Select, dialect: str) -> Iterator[str]:
     if limit := select.args.get("limit"):
         most = limit.expression.sql(dialect) if limit.expression else "some"
         yield "Only the first row." if most == "1" else f"At most {most} rows."
+
+
+def _grouping(key: exp.Expr, select: exp.Select) -> exp.Expr:
+    """What the rows are grouped by: GROUP BY 1 means the first column."""
+    number = int(key.name) if isinstance(key, exp.Literal) and key.name.isdigit() else 0
+    return select.expressions[number - 1].unalias() if 0 < number <= len(select.expressions) else key
 
 
 def _tables(select: exp.Select, dialect: str) -> list[str]:

@@ -90,6 +90,25 @@
     setTimeout(() => button.classList.remove("copied"), 900);
   };
 
+  // What a card shows, for a spreadsheet or an editor: its rows with their headings, tab by tab, or its SQL.
+  const copyCard = async (button) => {
+    const card = button.closest(".card");
+    const cells = (row) => [...row.cells].filter((cell) => !cell.querySelector(".bar")).map((cell) => cell.innerText.trim());
+    const rows = [...card.querySelectorAll(".pane.table tr")].map((row) => cells(row).join("\t").trimEnd()).join("\n");
+    const asSql = card.querySelector(".of-sql:checked") || !rows;
+    await navigator.clipboard?.writeText(asSql ? card.querySelector(".pane.sql code").textContent : rows);
+    button.classList.add("copied");
+    setTimeout(() => button.classList.remove("copied"), 900);
+  };
+
+  // The rows of a card's answer stand in the panel, since the click chose it there; they are exported from there.
+  const exportCard = () => {
+    [...document.querySelectorAll("#tabs button[role=tab]")].find((tab) => tab.textContent.trim() === "Result")?.click();
+    const button = document.querySelector("#export");
+    button?.scrollIntoView({ block: "center" });
+    button?.focus({ focusVisible: true });
+  };
+
   document.addEventListener("click", (event) => {
     const token = event.target.closest("[data-told], .passes span[data-at]");
     if (token) tell(token);
@@ -98,6 +117,8 @@
     if (button.role === "tab") setTimeout(() => window.dispatchEvent(new Event("resize")), 60); // charts fit their width
     if ("play" in button.dataset) play(button.closest("[data-replay]"));
     if ("copy" in button.dataset) copy(button);
+    if (button.classList.contains("copy-card")) copyCard(button);
+    if (button.classList.contains("export-card")) exportCard();
     if ("expand" in button.dataset) button.closest("[data-replay]").classList.toggle("whole");
     if ("themeSwitch" in button.dataset) {
       const dark = document.body.classList.toggle("dark");
@@ -109,6 +130,15 @@
     if (event.key === "Escape") document.querySelector(".decoding.whole")?.classList.remove("whole");
     if (["Enter", " "].includes(event.key) && event.target.matches("[data-told]")) event.preventDefault(), tell(event.target);
   });
+
+  // Escape leaves a table that fills the window by the table's own button: Gradio's way left all of its rows unrolled.
+  document.addEventListener("keydown", (event) => {
+    const exit = event.key === "Escape" && document.querySelector('#panel [aria-label="Exit fullscreen mode"]');
+    if (!exit) return;
+    event.preventDefault();
+    event.stopPropagation();
+    exit.click();
+  }, { capture: true });
 
   // Before the editor sees it: Ctrl+Enter runs its SQL.
   document.addEventListener("keydown", (event) => {

@@ -200,7 +200,7 @@ def _build_chat() -> gr.Chatbot:
         editable="user",
         latex_delimiters=[],
         layout="bubble",
-        buttons=["copy"],
+        buttons=[],  # Gradio would copy an answer's HTML; a card copies its rows or its SQL
         feedback_options=("Like", "Dislike"),
         autoscroll=True,
     )
@@ -208,5 +208,5 @@ def _build_chat() -> gr.Chatbot:
 
 _BRAND = (
     '<header class="brand"><h1>sqlagent</h1><button type="button" data-theme-switch title="light or dark" '
-    'aria-label="switch between light and dark">◐</button></header>'
+    'aria-label="switch between light and dark">◐ Theme</button></header>'
 )

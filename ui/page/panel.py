@@ -14,13 +14,14 @@ from ui.session.session import Session
 from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, picture, suggest
 from ui.views.data_html import NO_ROWS, Rows, rows_of, table_of
 from ui.views.passes import decoding_html
-from ui.views.savings_html import savings_html
+from ui.views.savings_html import method_name, savings_html
 from ui.views.words import counted, plain
 
 NO_CHART = "**No chart yet.** Where an answer has numbers, they are drawn here."
 NO_SQL = "**No SQL yet.** The query behind an answer appears here. You can change it and run it; it only reads."
 NO_RACE = "**No race yet.** Ask a question first: then its steps can be decoded again, by methods side by side."
-NOTHING_TO_RACE = "**Nothing to race.** No step of this answer was written by the model."
+NOTHING_TO_RACE = "**Nothing to race.** No model was needed for this answer."
+AS_WRITTEN, AS_SHOWN = "As the model wrote it", "As it is shown"
 FIRST_METHODS = ("plain", "prompt_lookup", DEFAULT_DECODER)
 Updates = dict[Any, Any]
 
@@ -48,6 +49,7 @@ class Panel:
     run: gr.Button
     halt: gr.Button
     own: gr.Button
+    written: gr.Button
     words: gr.Markdown
     trouble: gr.Markdown
     savings: gr.HTML
@@ -65,7 +67,7 @@ class Panel:
     @property
     def of_a_turn(self) -> list[Any]:
         """What `show` updates."""
-        sql = [self.sql_parts, self.sql, self.own, self.words, self.trouble]
+        sql = [self.sql_parts, self.sql, self.own, self.written, self.words, self.trouble]
         race = [self.race_parts, self.race_step, self.no_race, self.race_view]
         return [self.turn, *self.of_rows, *sql, self.savings, self.measure, self.step, self.decoding, *race]
 
@@ -99,14 +101,13 @@ def build_panel() -> Panel:
             chart = _build_chart()
         with gr.Tab("SQL", id="sql"):
             sql = _build_sql()
-        with gr.Tab("Savings", id="savings"):
+        with gr.Tab("Speed", id="speed"):
             savings = gr.HTML(savings_html(None, []), elem_id="savings", padding=False)
             measure = gr.Button("Measure this", elem_id="measure", visible=False)
-        with gr.Tab("Decoding", id="decoding"):
-            step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="step")
-            decoding = gr.HTML(decoding_html(None), elem_id="decoding", padding=False)
-        with gr.Tab("Race", id="race"):
-            race = _build_race()
+            step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="step", visible=False)
+            decoding = gr.HTML("", elem_id="decoding", padding=False)
+            with gr.Accordion("Race other methods", open=False, elem_id="races"):
+                race = _build_race()
     views: dict[str, Any] = {"savings": savings, "measure": measure, "step": step, "decoding": decoding}
     return Panel(turn=turn, **result, **chart, **sql, **views, **race)
 
@@ -166,10 +167,12 @@ def _build_sql() -> dict[str, Any]:
         with gr.Row(elem_classes="tight"):
             run = gr.Button("Run this SQL (Ctrl+Enter)", variant="primary", elem_id="run", min_width=140)
             halt = gr.Button("Stop", variant="stop", elem_id="halt", min_width=140, visible=False)
+            written = gr.Button(AS_WRITTEN, elem_id="written", min_width=140, visible=False)
             own = gr.Button("Back to the answer's own result", elem_id="own", min_width=140, visible=False)
     words = gr.Markdown(NO_SQL, elem_id="words")
     trouble = gr.Markdown(elem_id="trouble")
-    return {"sql_parts": parts, "sql": sql, "run": run, "halt": halt, "own": own, "words": words, "trouble": trouble}
+    buttons: dict[str, Any] = {"run": run, "halt": halt, "own": own, "written": written}
+    return buttons | {"sql_parts": parts, "sql": sql, "words": words, "trouble": trouble}
 
 
 def _build_race() -> dict[str, Any]:
@@ -179,7 +182,9 @@ def _build_race() -> dict[str, Any]:
     with gr.Column(visible=False) as parts:
         gr.Markdown("Decode a step of the newest answer again with two or three methods, side by side.")
         step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="race-step")
-        methods = gr.CheckboxGroup(first, value=first, label="Methods", elem_id="race-methods")
+        methods = gr.CheckboxGroup(
+            [(method_name(name), name) for name in first], value=first, label="Methods", elem_id="race-methods"
+        )
         with gr.Accordion("More methods", open=False):
             others = [name for name in ready if name not in first]
             more = gr.CheckboxGroup(others, show_label=False, container=False, elem_id="race-more")
@@ -233,10 +238,11 @@ def show_chart(panel: Panel, own: Rows, chart: Chart) -> Updates:
         "The result was cut off by the row limit: the chart is partial." if own.truncated and chart.indices else ""
     )
     more = chart.kind == "bar" and len(own.rows) > MOST_BARS
+    kinds = fitting(own.columns, own.rows)
     drawn, note = picture(chart), " ".join(filter(None, (chart.note, partial)))
     return {
-        panel.chart_choices: gr.update(visible=bool(own.columns)),
-        panel.chart_kind: gr.update(choices=fitting(own.columns, own.rows), value=chart.kind),
+        panel.chart_choices: gr.update(visible=kinds != ["none"]),
+        panel.chart_kind: gr.update(choices=kinds, value=chart.kind),
         panel.chart_x: gr.update(choices=choices, value=x),
         panel.chart_y: gr.update(choices=choices, value=y),
         panel.chart_every: gr.update(visible=more, value=more and len(chart.frame) > MOST_BARS),
@@ -255,12 +261,20 @@ def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None,
 
 
 def _show_sql(panel: Panel, session: Session, turn: TurnView | None) -> Updates:
-    sql = (turn.ran.sql if turn.ran else turn.laid_out) if turn else ""
+    sql = (turn.ran.sql if turn.ran else turn.statement) if turn else ""
     error = turn.ran.error if turn and turn.ran else None
     own = gr.update(visible=bool(turn and turn.ran))
-    words = explained(session, sql) if sql else NO_SQL
+    words = explained(session, turn.ran.sql if turn.ran else turn.sql) if turn and sql else NO_SQL
     parts = {panel.sql_parts: gr.update(visible=bool(sql)), panel.sql: sql, panel.own: own}
+    parts |= {panel.written: gr.update(visible=bool(turn and turn.laid_out != turn.statement), value=AS_WRITTEN)}
     return parts | {panel.words: words, panel.trouble: told_error(error)}
+
+
+def other_sql(panel: Panel, turn: TurnView, now: str) -> Updates:
+    """In the editor the query as the model wrote it, or the one that gives the rows on the screen: the one not there."""
+    to_written = now != turn.laid_out
+    sql = turn.laid_out if to_written else turn.statement
+    return {panel.sql: sql, panel.written: gr.update(value=AS_SHOWN if to_written else AS_WRITTEN)}
 
 
 def explained(session: Session, sql: str) -> str:
@@ -283,8 +297,8 @@ def _show_steps(panel: Panel, turn: TurnView | None) -> Updates:
     asked = [step.name for step in turn.steps if step.record and step.record["decoder"]] if turn else []
     names = list(dict.fromkeys((step_title(name), name) for name in asked))
     return {
-        panel.step: gr.update(choices=choices, value=index),
-        panel.decoding: decoding_html(chosen),
+        panel.step: gr.update(choices=choices, value=index, visible=bool(steps)),
+        panel.decoding: decoding_html(chosen) if chosen else "",
         panel.race_parts: gr.update(visible=bool(names)),
         panel.no_race: gr.update(value=NOTHING_TO_RACE if turn else NO_RACE, visible=not names),
         panel.race_view: "",

@@ -87,6 +87,11 @@ class Controller:
     def choose(self, index: int | None, request: gr.Request) -> Updates:
         return panels.show(self.page.panel, self.session(request), index)
 
+    def choose_message(self, data: gr.SelectData, request: gr.Request) -> Updates:
+        """An answer in the chat was clicked: its rows are shown."""
+        session = self.session(request)
+        return panels.show(self.page.panel, session, message_turn(session.view.turns, data.index))
+
     def run_sql(self, sql: str, index: int | None, request: gr.Request) -> Iterator[Updates]:
         """Run what stands in the editor; it belongs to the chosen answer. Until its rows are here it can be stopped."""
         session, panel = self.session(request), self.page.panel
@@ -126,6 +131,13 @@ class Controller:
             session.show_own(index)
             warn_if_not_kept(session)
         return panels.show(self.page.panel, session, index)
+
+    def other_sql(self, sql: str, index: int | None, request: gr.Request) -> Updates:
+        """The model's own SQL instead of the statement that gives the rows as they are shown, or the other way round."""
+        session = self.session(request)
+        if index is None or index >= len(session.view.turns):
+            return {}
+        return panels.other_sql(self.page.panel, session.view.turns[index], sql)
 
     def export(self, sql: str, kind: Any, request: gr.Request) -> Updates:
         """The whole result of the SQL, not what is displayed of it."""
@@ -193,11 +205,13 @@ def wire(workspace: Workspace, page: Page) -> Controller:
         on_change(page.blocks.load, c.load, [], c.following.outputs)
         page.blocks.unload(c.unload)
         on(page.chat.like, c.judge, None, None)
+        on(page.chat.select, c.choose_message, None, panel.of_a_turn, show_progress="hidden")
         on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
         run_outputs = [panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows]
         on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
         on(panel.halt.click, c.halt, None, None, queue=False)
         on(panel.own.click, c.show_own, [panel.turn], panel.of_a_turn)
+        on(panel.written.click, c.other_sql, [panel.sql, panel.turn], [panel.sql, panel.written])
         on(panel.export.click, c.export, [panel.sql, panel.export_kind], [panel.download])
         chart: list[Any] = [panel.chart_kind, panel.chart_x, panel.chart_y, panel.chart_every]
         for part in chart:

@@ -7,7 +7,6 @@ What a person has done after an answer: other SQL in its place, its steps timed 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 from agent.context import AgentContext
@@ -29,8 +28,6 @@ from agent.observe.events import (
     plain_rows,
 )
 from agent.observe.step_record import Note
-from agent.presentation.present import present
-from agent.presentation.shown import shown_as_result
 from agent.race import plain_time_ms
 from decoding.engine.rounds import Round
 from tools.databases.database import Database
@@ -87,9 +84,17 @@ class TurnView:
         return str(self.answer["sql"] or (tried[-1]["sql"] if tried else ""))
 
     @property
+    def statement(self) -> str:
+        """The SQL that gives the rows as they are shown, over several lines: what people see, run, copy and export."""
+        return self._over_lines(((self.answer or {}).get("shown") or {}).get("statement") or self.sql)
+
+    @property
     def laid_out(self) -> str:
-        """The same over several lines, as people are shown it."""
-        return pretty_sql(self.sql, self.answer["dialect"]) if self.answer and self.sql else ""
+        """The SQL that stands, as the model wrote it or a rule made it, over several lines."""
+        return self._over_lines(self.sql)
+
+    def _over_lines(self, sql: str) -> str:
+        return pretty_sql(sql, self.answer["dialect"]) if self.answer and sql else ""
 
     @property
     def estimated(self) -> list[int]:
@@ -201,13 +206,12 @@ def ran_by_hand(
     return ran, outcome
 
 
-def every_row(trail: Trail | None, database: Database, sql: str, limits: Limits, *, as_answered: bool) -> Result:
-    """All rows of a query; `as_answered`: with the headings and names that its answer shows. Raises OpenError."""
-    run = partial(run_sql, trail, database, limits=limits)
-    outcome = run(sql)
+def every_row(trail: Trail | None, database: Database, sql: str, limits: Limits) -> Result:
+    """All rows of a query. Raises OpenError."""
+    outcome = run_sql(trail, database, sql, limits)
     if isinstance(outcome, QueryError):
         raise OpenError(outcome.message)
-    return shown_as_result(present(outcome, sql, database.schema(), run), outcome) if as_answered else outcome
+    return outcome
 
 
 def measured(toolbox: AgentContext, turns: Sequence[TurnView]) -> Iterator[Measured]:

@@ -182,16 +182,14 @@ class Session:
         self.kept.later(Judged(turn, liked))
 
     def export(self, sql: str, kind: Format) -> Path:
-        """Every row of the query as a file, in the place of the last one; an answer's own with its headings. Raises OpenError,
-        ExportError."""
+        """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
         check_open(self.wants)
         if len(sql) > LONGEST_SQL:
             raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
         path = fresh_export(self.folder, f"result.{kind}")
         left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
-        is_answer = any(sql in (turn.sql, turn.laid_out) for turn in self.view.turns)
-        export(every_row(self._trail, self.database, sql, limits, as_answered=is_answer), path, kind, left)
+        export(every_row(self._trail, self.database, sql, limits), path, kind, left)
         return path
 
     def race(self, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:

@@ -5,19 +5,16 @@ from textwrap import shorten
 from typing import Any
 
 from agent.observe.step_record import Note, Savings, savings, step_title
-from agent.presentation.shown import bar_lengths, in_column
 from ui.session.conversation_view import StepView, TurnView
-from ui.views.line_svg import line_html
-from ui.views.words import counted, fenced, html, measured_words, milliseconds, plain
+from ui.views.card import big_number, card_html, strip_html
+from ui.views.words import counted, fenced, inert, measured_words, milliseconds, plain
 
 Message = dict[str, Any]
-PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
-PREVIEW_BARS = 8  # rows of a preview that is a chart, too
 MOST_OPTIONS = 4
 ASK_AFRESH = "ask afresh"  # the reply of one whose question was taken for a follow-up
 OTHER_READING = "other reading "  # and its number from 0: the reply of one who chooses an alternative
 FIRST_READING, RATHER, BACK = "first reading", "Rather: ", "Back to the first reading"
-LONGEST_LABEL = 120
+LONGEST_LABEL, LONGEST_RESULT = 120, 60
 NOT_FOUND = "I could not work this out."
 SEEN = "I found no other query than those you have seen."
 TRY_AGAIN = "try again"  # the reply of one whose question failed
@@ -84,7 +81,10 @@ def _figures(record: dict[str, Any]) -> str:
 
 
 def _how(turn: TurnView) -> str:
-    """What the answer took; below it, what every step found. An answer that was stopped is compared with nothing."""
+    """What the answer took; below it, what every step found. What was stopped is compared with nothing; small talk has no
+    time that anyone asks about."""
+    if turn.answer and not turn.sql and not turn.answer["error"] and not turn.unclear:
+        return ""
     steps = "\n\n".join(_told(step) for step in turn.steps)
     total = savings(turn.records)
     return _folded(milliseconds(total.wall_ms) if turn.failure else _badge(total), steps) if steps else ""
@@ -96,7 +96,8 @@ def _badge(total: Savings) -> str:
     if not total.target_forwards:
         return milliseconds(total.wall_ms)
     passes = f"{counted(total.target_forwards, 'pass', 'passes')} of the model instead of {total.plain_forwards:,}"
-    return ", ".join(filter(None, (milliseconds(total.wall_ms), passes, measured_words(total))))
+    told = " · ".join(filter(None, (passes, milliseconds(total.wall_ms), measured_words(total))))
+    return f"{strip_html(total.target_forwards, total.plain_forwards)}{told}"
 
 
 def _told(step: StepView) -> str:
@@ -113,25 +114,39 @@ def _answer(turn: TurnView, index: int) -> Message:
     continues = turn.answer.get("continues")
     if continues:
         parts.append(f'<span class="chip">continues question {int(continues)}</span>')
-    taken = _taken(turn)
-    doubtful = turn.answer.get("probably_wrong") or (taken is not None and not error)
-    if taken is not None:
-        parts.append(f'<span class="chip doubtful">{_chosen(taken)}</span>')
-    elif doubtful:
-        parts.append('<span class="chip doubtful">probably wrong</span>')
-    parts.append(_headline(turn.answer, error))
-    if doubtful and turn.answer["doubts"]:
-        parts.append(f'<ul class="doubts">{"".join(f"<li>{html(why)}</li>" for why in turn.answer["doubts"])}</ul>')
+    doubt = _doubt(turn, error)
+    parts += [doubt, "" if error else big_number(turn), _headline(turn.answer, error, quietly=bool(doubt))]
+    parts.append(_done(turn))
+    options = _replies(turn, error, continues)
     if error:
         parts.append(_advice(error))
-    elif turn.row_count > 1 or len(turn.answer["columns"]) > 2:
-        parts.append(_preview(turn))
-    if turn.sql:
-        parts.append(_folded("SQL", fenced(turn.laid_out, "sql")))
+        if turn.sql:
+            parts.append(_folded("SQL", fenced(turn.statement, "sql")))
+    else:
+        parts.append(card_html(turn, index))
+    if _readings(turn):
+        parts.append(f'<p class="mean">{"Did you mean" if doubt else "It may also mean"}</p>')
     message = _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
-    if options := _replies(turn, error, continues):
+    if options:
         message["options"] = options
     return message
+
+
+def _doubt(turn: TurnView, error: dict[str, Any] | None) -> str:
+    """That an answer is doubtful or was chosen among readings, and why; empty for another."""
+    answer, taken = turn.answer or {}, _taken(turn)
+    if not answer.get("probably_wrong") and (taken is None or error):
+        return ""
+    told = _chosen(taken) if taken is not None else "Probably wrong"
+    whys = "".join(f"<li>{inert(why)}</li>" for why in answer["doubts"])
+    why = f'<ul class="doubts">{whys}</ul>' if whys else ""
+    return f'<div class="doubt"><b>{told}</b>{why}</div>'
+
+
+def _done(turn: TurnView) -> str:
+    """What the query did, in one line: by it a person who reads no SQL finds a wrong answer."""
+    done = ((turn.answer or {}).get("shown") or {}).get("done")
+    return f'<p class="done">{inert(done)}</p>' if done and not (turn.answer or {}).get("error") else ""
 
 
 _SEEN = "a query that you have seen"
@@ -143,10 +158,11 @@ _FAILED = {
 }
 
 
-def _headline(answer: dict[str, Any], error: dict[str, Any] | None) -> str:
-    """The answer in bold; where none was found one plain sentence, below which what the engine said is folded."""
+def _headline(answer: dict[str, Any], error: dict[str, Any] | None, quietly: bool) -> str:
+    """The answer in bold, unless it is doubtful; where none was found one plain sentence, below which what the engine said is
+    folded."""
     if error is None or error["kind"] in ("unclear", "unsure"):
-        return f"**{plain(answer['answer'])}**"
+        return plain(answer["answer"]) if quietly else f"**{plain(answer['answer'])}**"
     told = SEEN if _SEEN in error["message"] else _FAILED.get(error["kind"], NOT_FOUND)
     return f"**{told}**\n\n{_folded('Details', fenced(error['message']))}"
 
@@ -167,7 +183,7 @@ def _chosen(other: dict[str, Any]) -> str:
     """What is known of a reading that the asker took."""
     sure = other.get("confidence")
     known = "" if sure is None else f" · right in about {100 * sure:.0f} of 100"
-    return f"you chose this reading{known}"
+    return f"You chose this reading{known}"
 
 
 def _failed(turn: TurnView, index: int) -> Message:
@@ -191,47 +207,6 @@ def _folded(title: str, content: str) -> str:
 
 def _message(index: int, content: str) -> Message:
     return {"role": "assistant", "content": content, "metadata": {"id": f"{index}:answer"}}
-
-
-def _preview(turn: TurnView) -> str:
-    """The first rows as a Markdown table, with the headings that people read; where one says more, a chart with them."""
-    answer = turn.answer or {}
-    seen = answer.get("shown") or {"headings": answer["columns"], "rows": answer["rows"], "kinds": []}
-    kinds = seen["kinds"] or ["other"] * len(seen["headings"])
-    line = line_html(answer, turn.row_count)
-    lengths = [] if line else bar_lengths(seen["rows"], kinds)
-    most = PREVIEW_BARS if lengths else PREVIEW_ROWS
-    headings, rows = seen["headings"][:PREVIEW_COLUMNS], seen["rows"][:most]
-    columns = [in_column([row[i] for row in rows], kinds[i]) for i in range(len(headings))]
-    sides = "".join("---:|" if kind in ("amount", "digits") else "---|" for kind in kinds[: len(headings)])
-    bars = [f" {_bar(length)} |" for length in lengths[:most]] or [""] * len(rows)
-    head = [f"{_row(headings)}{'  |' if lengths else ''}", f"|{sides}{'---|' if lengths else ''}"]
-    lines = [*head, *(f"{_row(cells)}{bar}" for cells, bar in zip(zip(*columns, strict=True), bars, strict=True))]
-    return "\n\n".join(filter(None, (line, "\n".join(lines), _more(turn, len(rows), len(seen["headings"])))))
-
-
-def _more(turn: TurnView, rows: int, columns: int) -> str:
-    """What the preview leaves out of the result, and the result of the database."""
-    more = [counted(turn.row_count - rows, "more row")] if turn.row_count > rows else []
-    if columns > PREVIEW_COLUMNS:
-        more.append(counted(columns - PREVIEW_COLUMNS, "more column"))
-    told = [f"{' and '.join(more)} in the result"] if more else []
-    if turn.answer and turn.answer.get("truncated"):
-        told.append("cut off by the row limit")
-    return f"*{'; '.join(told)}*" if told else ""
-
-
-def _bar(length: float) -> str:
-    return f'<i class="bar" style="width:{100 * length:.0f}%"></i>'
-
-
-def _row(cells: Iterable[Any]) -> str:
-    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
-
-
-def _cell(cell: Any) -> str:
-    text = str(cell)
-    return plain(text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…")
 
 
 _ADVICE = {
@@ -280,7 +255,10 @@ def _others(turn: TurnView) -> list[dict[str, Any]]:
 
 
 def _label(other: dict[str, Any]) -> str:
-    return RATHER + shorten(other["words"] or other["sql"], LONGEST_LABEL, placeholder=" …")
+    """By what differs and by its result; of an older record, by what it does."""
+    told = shorten(other.get("differs") or other["words"] or other["sql"], LONGEST_LABEL, placeholder=" …")
+    result = shorten(other.get("result") or "", LONGEST_RESULT, placeholder=" …")
+    return f"{RATHER}{told}{f' → {result}' if result else ''}"
 
 
 def _readings(turn: TurnView) -> list[tuple[str, str, str]]:

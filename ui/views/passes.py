@@ -255,22 +255,26 @@ def _headline(metrics: Metrics) -> str:
 
 
 def _counters(step: StepView, metrics: Metrics) -> str:
-    """Two counters with a track each, ours and plain decoding's, on one scale of time; the replay moves them."""
-    plain_ms = step.record["plain_ms"] if step.record else None
-    scale_ms = max(metrics.wall_ms, plain_ms or 0.0) or 1.0
+    """Two counters with a track each, ours and plain decoding's; the replay moves them. They are as long as times where both
+    were measured, otherwise as the passes."""
+    record = step.record or {}
+    plain_ms = record.get("plain_ms")
+    timed = plain_ms is not None and record.get("plain_ms_source") == "measured"
     each_ms = (plain_ms or metrics.wall_ms) / max(metrics.plain_forwards, 1)
-    ours = _counter("ours", "guessing ahead", metrics.target_forwards, metrics.wall_ms, scale_ms)
-    plain = _counter("plain", "token by token", metrics.plain_forwards, plain_ms, scale_ms)
+    lengths = (metrics.wall_ms, plain_ms or 0.0) if timed else (metrics.target_forwards, metrics.plain_forwards)
+    shares = [100 * length / (max(lengths) or 1) for length in lengths]
+    ours = _counter("ours", "guessing ahead", metrics.target_forwards, metrics.wall_ms if timed else None, shares[0])
+    plain = _counter("plain", "token by token", metrics.plain_forwards, plain_ms if timed else None, shares[1])
     return (
         f'<div class="tracks" data-plain="{metrics.plain_forwards}" data-plain-ms="{_SLOWER * each_ms:.1f}">{ours}{plain}'
         "</div>"
     )
 
 
-def _counter(kind: str, name: str, forwards: int, ms: float | None, scale_ms: float) -> str:
-    """`ms`: None where plain decoding's time is not known; its track is full then."""
-    share = 100 * (scale_ms if ms is None else ms) / scale_ms
-    noun, took = "pass" if forwards == 1 else "passes", f"<span data-time>, {milliseconds(ms)}</span>"
+def _counter(kind: str, name: str, forwards: int, ms: float | None, share: float) -> str:
+    """`ms`: None where the times of both were not measured."""
+    noun = "pass" if forwards == 1 else "passes"
+    took = "" if ms is None else f"<span data-time>, {milliseconds(ms)}</span>"
     return (
         f'<div><span>{name}</span><p><b data-count-of="{kind}">{forwards:,}</b> <small>{noun}{took}</small></p>'
         f'<span class="track"><i class="{kind}" data-track="{kind}" style="width:{share:.1f}%"></i></span></div>'

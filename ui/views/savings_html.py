@@ -45,7 +45,7 @@ def savings_html(turn: TurnView | None, turns: Sequence[TurnView]) -> str:
 def _headline(total: Savings) -> str:
     """Passes, and the time; the times of both where they were measured."""
     if not total.target_forwards:
-        return f'<p class="headline">{milliseconds(total.wall_ms)}</p>'
+        return f'<p class="headline">No model was needed <small>{milliseconds(total.wall_ms)}</small></p>'
     measured = measured_words(total)
     beside = f"{measured}: {milliseconds(total.wall_ms)} instead of {milliseconds(total.plain_ms)}" if measured else ""
     return (
@@ -95,7 +95,8 @@ def _others(turn: TurnView) -> str:
         return ""
     each = ", ".join(f"{mid_sentence(step_title(step['name']))} {milliseconds(step['wall_ms'])}" for step in others)
     together = milliseconds(sum(step["wall_ms"] for step in others))
-    return f'<p class="hint">Everything else took {together} either way: {each}.</p>'
+    told = f"Everything else took {together} either way: {each}." if len(others) < len(turn.records) else f"{each}."
+    return f'<p class="hint">{told[:1].upper()}{told[1:]}</p>'
 
 
 def _source(total: Savings) -> str:
@@ -131,11 +132,12 @@ def _line(name: str, cells: Iterable[str]) -> str:
     return f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
+_NAMES = {"plain": "one token at a time", "prompt_lookup": "copies from the prompt", "adaptive": "ours (adaptive)"}
 _PLACES = ("1st", "2nd", "3rd")
 
 
 def race_html(lanes: Sequence[Lane], tokens: int = 0) -> str:
-    """The lanes in the order of their methods, with the order in which they finished.
+    """The lanes in the order of their methods, with the order in which they finished. Once all have, their bars are times.
 
     `tokens`: those of the text that is raced for, where it is known; a lane is as full as it has come towards them.
     """
@@ -147,6 +149,11 @@ def race_html(lanes: Sequence[Lane], tokens: int = 0) -> str:
     return f'<div class="race">{items}</div>{_verdict(lanes)}{_disturbed(lanes)}'
 
 
+def method_name(method: str) -> str:
+    """A method by what it does, where a person has not to know its name."""
+    return _NAMES.get(method, method)
+
+
 def _written(lane: Lane) -> int:
     return sum(len(r.text_tokens) for r in lane.rounds)
 
@@ -155,9 +162,17 @@ def _lane(lane: Lane, lanes: Sequence[Lane], finished: Sequence[Lane], longest: 
     metrics = lane.metrics
     place = f'<b class="place">{_PLACES[finished.index(lane)]}</b>' if lane in finished else ""
     state = f"<small>{html(lane.trouble)}</small>" if lane.trouble else place
-    width = 100.0 if lane in finished else 100 * _written(lane) / max(longest, 1)
+    slowest = max((each.clock_ms for each in finished), default=0.0) or 1.0
+    over = len(finished) == sum(1 for each in lanes if not each.trouble)
+    width = (
+        100 * lane.clock_ms / slowest
+        if over and lane in finished
+        else 100.0
+        if lane in finished
+        else 100 * _written(lane) / max(longest, 1)
+    )
     return (
-        f'<section aria-label="{html(lane.method)}"><header><span>{html(lane.method)}</span>{state}'
+        f'<section aria-label="{html(lane.method)}"><header><span>{html(method_name(lane.method))}</span>{state}'
         f"<span>{_factor(lane, lanes)}</span></header>"
         f'<div class="track"><i class="{"plain" if lane.method == "plain" else "ours"}" style="width:{width:.1f}%"></i></div>'
         f"<p><b>{milliseconds(lane.clock_ms)}</b> · {counted(metrics.target_forwards, 'pass', 'passes')} for "

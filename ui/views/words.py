@@ -26,6 +26,15 @@ def html(text: Any) -> str:
     return escape(str(text), quote=True)
 
 
+def inert(text: Any) -> str:
+    """Text for HTML inside Markdown: on one line, and of no meaning in either.
+
+    >>> inert("a*b <c>"), inert("x[1]")
+    ('a&#42;b &lt;c&gt;', 'x&#91;1&#93;')
+    """
+    return re.sub(r"[\\`*_\[\]!~$|\n]", lambda found: f"&#{ord(found.group())};", html(text))
+
+
 def trouble_html(text: str) -> str:
     """What went wrong, where it went wrong."""
     return f'<p class="trouble">⚠ {html(text)}</p>'

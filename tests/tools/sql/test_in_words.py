@@ -45,3 +45,15 @@ def test_starters_speak_of_the_tables_that_there_are() -> None:
     assert "What is the average list price of the albums?" in asked
     assert not any("artist id" in question for question in asked)
     assert starters(Schema((), "duckdb")) == []
+
+
+def test_first_questions_are_english_whatever_a_table_is_called() -> None:
+    """One's own files were asked "How many employee are there?" and "for each manager??"."""
+    who = (Column("Manager?", "TEXT", samples=("Ada", "Bo")), Column("id", "INTEGER", primary_key=True))
+    asked = starters(Schema((Table("Employee", who),), "duckdb"))
+    assert asked == ["How many rows of employee are there?", "How many rows of employee are there for each manager?"]
+
+
+def test_a_group_by_place_is_told_by_its_column() -> None:
+    """ "One row for each 1." stood under GROUP BY 1."""
+    assert "One row for each country." in in_words("SELECT country AS c, count(*) FROM artists GROUP BY 1", "duckdb")

@@ -32,7 +32,7 @@ def main(path: Path) -> None:
         side_tab(page, "Chats")
         choose_file(page, "#replay", FOLDER / "artists.jsonl")
         until(page, "#chat", "more than three")
-        tab(page, "Decoding")
+        tab(page, "Speed")
         page.click("#decoding [data-expand]")
         settle()
         frames = list(_replayed(page))

@@ -22,7 +22,7 @@ if not os.environ.get("SQLAGENT_BROWSER"):
 assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
 
 NAMES = "Names of artists?"
-TABS = ("Result", "Chart", "SQL", "Savings", "Decoding", "Race")
+TABS = ("Result", "Chart", "SQL", "Speed")
 NAMELESS = """() => [...document.querySelectorAll("button, a, input, textarea, select, [role=textbox], [role=combobox]")]
   .filter(part => part.checkVisibility() && part.type !== "hidden" && part.type !== "file")
   .filter(part => ![part.getAttribute("aria-label"), part.title, part.innerText,
@@ -93,8 +93,7 @@ assert chromium() is not None, "no chromium found: install it, or name it in CHR
 
 COUNT = "How many albums?"
 EMPTY = {
-    "Result": "No rows yet", "Chart": "No chart yet", "SQL": "No SQL yet", "Savings": "Nothing saved yet",
-    "Decoding": "Ask a question", "Race": "No race yet",
+    "Result": "No rows yet", "Chart": "No chart yet", "SQL": "No SQL yet", "Speed": "Nothing saved yet",
 }  # fmt: skip
 COMES = {"Result": "#export", "SQL": "#run"}
 

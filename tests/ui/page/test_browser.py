@@ -63,7 +63,7 @@ def test_a_question_gives_rows_sql_and_figures(page: Any) -> None:
     tab(page, "SQL")
     until(page, "#sql", "ORDER BY")
     until(page, "#words", "Sorted by name")
-    tab(page, "Savings")
+    tab(page, "Speed")
     until(page, "#savings", "writing SQL")
 
 
@@ -161,7 +161,7 @@ def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     side_tab(page, "Chats")
     choose_file(page, "#replay", Path(__file__).parents[1] / "recorded" / "albums.jsonl")
     until(page, "#chat", "in each country")
-    tab(page, "Decoding")
+    tab(page, "Speed")
     until(page, "#decoding", "fewer than token by token")
     page.eval_on_selector("[data-seek]", "e => { e.value = 1; e.dispatchEvent(new Event('input', {bubbles: true})) }")
     assert page.locator("#decoding .tokens .tok.later").count() > 0
@@ -171,7 +171,7 @@ def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     until(page, "#decoding [data-play]", "Replay")
     page.click("#decoding .tokens .tok >> nth=0")
     until(page, "#decoding [data-history]", "Pass 1")
-    tab(page, "Savings")
+    tab(page, "Speed")
     until(page, "#savings", "of the model instead of")
 
 
@@ -182,18 +182,18 @@ def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path, monkeypat
         page = open_page(browser.new_context(), address)
         ask(page, COUNT)
         until(page, "#chat", "of the model instead of")
-        tab(page, "Savings")
+        tab(page, "Speed")
         until(page, "#savings", "of the model instead of")
         page.click("#measure")
         until(page, "#savings", "also decoded token by token, and timed")
         page.wait_for_selector("#measure", state="hidden")
-        tab(page, "Race")
-        for chosen in ("prompt_lookup", "adaptive"):
+        page.click("#races > button")
+        for chosen in ("copies from", "ours"):
             page.click(f"#race-methods label:has-text('{chosen}')")
         page.click("#race")
         until(page, "#race-view .trouble", "two or three methods")
         assert page.locator(".toast-body, .block .error").count() == 0
-        for chosen in ("prompt_lookup", "adaptive"):
+        for chosen in ("copies from", "ours"):
             page.click(f"#race-methods label:has-text('{chosen}')")
         page.click("#race")
         until(page, "#race-view .verdict", "identical text")

@@ -22,7 +22,9 @@ from ui.session.workspace import Workspace
 
 NAMES = "Names of artists?"
 SUMS = "Artists in each country?"
+UNNAMED = "Number of artists per country?"
 SCRIPT = {
+    UNNAMED: "SELECT COUNT(*) FROM artists GROUP BY country ORDER BY COUNT(*) DESC",
     NAMES: "SELECT name, country FROM artists ORDER BY name",
     SUMS: "SELECT COUNT(*) * 1000 AS artists, country FROM artists GROUP BY country ORDER BY country",
 }
@@ -107,13 +109,26 @@ def test_the_table_writes_numbers_as_people_read_them_and_keeps_them_to_sort_by(
     assert by_hand["metadata"]["display_value"] == [["–", "12345.678"]]
 
 
-def test_an_export_of_an_answer_has_its_headings(site: Site) -> None:
+def test_the_sql_of_an_answer_gives_the_rows_on_the_screen(site: Site) -> None:
+    """Run without a change, the SQL once lost columns that stood on the screen, and its headings were `count_star()`."""
     visitor, panel = site.visitor("a"), site.page.panel
-    as_shown = site.ask(visitor, SUMS)[-1][panel.sql]
-    own = "country,artists"
-    for sql, head in ((SCRIPT[SUMS], own), (as_shown, own), (f"{SCRIPT[SUMS]} LIMIT 1", "artists,country")):
-        offered = site.controller.export(sql, "csv", visitor)[panel.download]
-        assert Path(offered["value"]).read_text().splitlines()[0] == head
+    last = site.ask(visitor, UNNAMED)[-1]
+    table, sql = last[panel.table]["value"], last[panel.sql]
+    assert table["headers"] == ["country", "artists"] and '"artists"' in sql
+    again = site.run(sql, 0, visitor)[panel.table]["value"]
+    assert (again["headers"], again["data"]) == (table["headers"], table["data"])
+    offered = site.controller.export(sql, "csv", visitor)[panel.download]
+    assert Path(offered["value"]).read_text().splitlines()[:2] == ["country,artists", "France,2"]
+    assert '"artists"' in str(last[site.page.chat]["value"][-1]["content"])
+
+
+def test_the_models_own_sql_is_one_click_away(site: Site) -> None:
+    visitor, panel = site.visitor("a"), site.page.panel
+    last = site.ask(visitor, UNNAMED)[-1]
+    assert last[panel.written]["visible"]
+    own = site.controller.other_sql(last[panel.sql], 0, visitor)
+    assert own[panel.sql].split() == SCRIPT[UNNAMED].split()
+    assert site.controller.other_sql(own[panel.sql], 0, visitor)[panel.sql] == last[panel.sql]
 
 
 def test_what_is_too_long_is_neither_asked_nor_kept(site: Site) -> None:

@@ -8,15 +8,16 @@ from agent.observe.events import Answered, Asked, Event, Failed, Judged, Started
 from agent.observe.step_record import step_title
 from tools.sql.spelling import pretty_sql
 from ui.session.conversation_view import ConversationView
+from ui.views.card import CARD_ROWS
 from ui.views.messages import (
     AS_IT_STANDS,
     ASK_AFRESH,
-    PREVIEW_BARS,
     chosen_label,
     chosen_reading,
     message_turn,
     messages,
 )
+from ui.views.words import inert
 
 ANSWER: dict[str, Any] = {
     "question": "q", "sql": "SELECT 1", "dialect": "duckdb", "columns": ["a"], "rows": [[1]], "truncated": False,
@@ -33,7 +34,7 @@ def test_a_recorded_conversation_makes_question_steps_and_answer(albums: list[Ev
     turns = ConversationView(albums).turns
     shown = messages(turns)
     assert [message["role"] for message in shown] == ["user", "assistant"] * 2
-    assert pretty_sql(turns[0].sql, "duckdb") in shown[1]["content"]
+    assert inert(pretty_sql(turns[0].sql, "duckdb")) in shown[1]["content"]
     assert all(f"**{step_title(step.name)}**" in shown[1]["content"] for step in turns[0].steps)
     assert "passes of the model instead of 29" in shown[1]["content"]
     assert [message_turn(turns, i) for i in range(4)] == [0, 0, 1, 1]
@@ -82,7 +83,7 @@ def test_cells_never_become_markup(evil: str) -> None:
 def test_sql_cannot_leave_its_code_block() -> None:
     sql = "SELECT '\n```\n<script>'"
     content = messages(ConversationView([Asked("q"), answered(sql=sql)]).turns)[-1]["content"]
-    assert f"````sql\n{pretty_sql(sql, 'sqlite')}\n````" in content and "```\n<script>'" in pretty_sql(sql, "sqlite")
+    assert inert(pretty_sql(sql, "sqlite")) in content and "```" not in content and "<script>" not in content
 
 
 def test_an_unknown_name_becomes_options() -> None:
@@ -131,7 +132,11 @@ def test_what_is_probably_wrong_says_so_and_offers_other_readings() -> None:
     doubts = ['It reads "a" as <b>.']
     event = answered(probably_wrong=True, doubts=doubts, alternatives=others)
     shown = messages(ConversationView([Asked("How many?"), event]).turns)[-1]
-    assert "probably wrong</span>" in shown["content"] and "<b>" not in shown["content"]
+    assert (
+        "<b>Probably wrong</b>" in shown["content"]
+        and "as <b>" not in shown["content"]
+        and "**" not in shown["content"]
+    )
     assert "<li>It reads &quot;a&quot; as &lt;b&gt;.</li>" in shown["content"]
     labels = [option["label"] for option in shown["options"]]
     assert labels[0].startswith("Rather: Takes 2. Takes 2.") and len(labels[0]) < 140
@@ -167,14 +172,15 @@ def test_a_preview_has_bars_where_they_say_more() -> None:
         return str(messages(ConversationView([Asked("q"), event]).turns)[-1]["content"])
 
     drawn = preview(
-        [["Porto", 1000], ["Rome", 250], ["Oslo", None], *([f"c{i}", 1] for i in range(9))], ["text", "amount"]
+        [["Porto", 1000], ["Rome", 250], ["Oslo", None], *([f"c{i}", 1] for i in range(10))], ["text", "amount"]
     )
-    assert '| Porto | 1,000 | <i class="bar" style="width:100%"></i> |\n| Rome | 250 | <i' in drawn
-    assert "width:25%" in drawn and "| Oslo | – |" in drawn
-    assert drawn.count("<i class") == PREVIEW_BARS and "4 more rows" in drawn
+    table, _, chart = drawn.partition('<table class="bars">')
+    assert '<td>Porto</td><td class="number">1,000</td><td><i class="bar" style="width:100%"></i></td>' in table
+    assert "width:25%" in table and '<td>Oslo</td><td class="number">–</td>' in table
+    assert table.count("<i class") == CARD_ROWS and "3 more rows" in table and chart.count("<i class") == 13
     for rows in ([["Porto", 1], ["Rome", 2]], [["a", 3], ["b", 3], ["c", 3]], [["a", -1], ["b", 3], ["c", 3]]):
-        assert "<i" not in preview(rows, ["text", "amount"])
-    assert "<i" not in preview([["a", 1], ["b", 2], ["c", "x"]], ["text", "digits"])
+        assert "<i " not in preview(rows, ["text", "amount"])
+    assert "<i " not in preview([["a", 1], ["b", 2], ["c", "x"]], ["text", "digits"])
 
 
 def test_a_reading_that_was_chosen_says_so_and_has_a_way_back() -> None:
@@ -190,13 +196,13 @@ def test_a_reading_that_was_chosen_says_so_and_has_a_way_back() -> None:
         return shown["content"], [each["label"] for each in shown["options"]]
 
     chosen, labels = click("Rather: Takes 2.")
-    assert "you chose this reading · right in about 20 of 100" in chosen
+    assert "You chose this reading · right in about 20 of 100" in chosen
     assert labels == ["Back to the first reading", "Rather: Takes 3."]
     chosen, labels = click("Rather: Takes 3.")
     assert "20 of 100" not in chosen and "30 of 100" in chosen
     assert labels == ["Back to the first reading", "Rather: Takes 2."]
     chosen, labels = click("Back to the first reading")
-    assert "you chose this reading" in chosen and labels == ["Rather: Takes 2.", "Rather: Takes 3."]
+    assert "You chose this reading" in chosen and labels == ["Rather: Takes 2.", "Rather: Takes 3."]
 
 
 def test_a_question_that_found_no_sql_says_so_plainly() -> None:
@@ -219,3 +225,54 @@ def test_a_fault_of_the_program_is_folded() -> None:
     shown = messages(ConversationView([Asked("How many?"), failed]).turns)[-1]
     assert shown["content"].startswith("**Something went wrong\\.**\n\n<details><summary>Details</summary>\n\n```")
     assert [each["label"] for each in shown["options"]] == ["Try again"]
+
+
+def content(**answer: Any) -> str:
+    return str(messages(ConversationView([Asked("q"), answered(**answer)]).turns)[-1]["content"])
+
+
+ALBUMS = {"headings": ["title", "reviews"], "kinds": ["text", "amount"], "statement": 'SELECT title, n AS "reviews"',
+          "done": "Counted reviews for each album."}  # fmt: skip
+
+
+def test_an_answer_is_one_card_with_table_chart_and_sql() -> None:
+    rows = [[f"<b>*{n}*</b>\n\n# x", n] for n in range(9, 0, -1)]
+    card = content(columns=["a", "b"], rows=rows, shown=ALBUMS | {"rows": rows}, sql="SELECT n")
+    (line,) = [each for each in card.splitlines() if each.startswith('<div class="card">')]
+    assert [f'for="card-0-{tab}"' in line for tab in ("table", "chart", "sql")] == [True] * 3
+    assert "&lt;b&gt;&#42;9&#42;&lt;/b&gt; # x" in line and line.count("<tr>") == 1 + 9 + 9
+    assert "AS &quot;reviews&quot;" in line and "as the model wrote it" in line
+    assert "copy-card" in line and "export-card" in line
+    assert '<p class="done">Counted reviews for each album.</p>' in card
+
+
+def test_one_value_is_a_big_number_without_a_table() -> None:
+    seen = {"headings": ["albums"], "kinds": ["amount"], "rows": [[1200]]}
+    card = content(columns=["n"], rows=[[1200]], shown=seen)
+    assert '<div class="big">1,200</div>' in card and "<table" not in card
+
+
+def test_passes_lead_in_the_line_below_an_answer(albums: list[Event]) -> None:
+    """The time stood first, and beside it a factor against an estimate."""
+    told = messages(ConversationView(albums).turns)[1]["content"]
+    summary = told.rpartition("<details><summary>")[2].partition("</summary>")[0]
+    assert summary.startswith('<span class="strip"><i style="width:') and " of the model instead of " in summary
+    assert summary.endswith(" s") and "slower" not in summary
+
+
+def test_readings_are_told_apart_by_what_differs_and_what_they_give() -> None:
+    """Two labels were cut off before the part in which they differed."""
+    others = [{"sql": f"SELECT {n}", "words": "Takes the same from the same. " * 9, "confidence": 0.1, "votes": 1,
+               "differs": f"only where year is {n}", "result": f"{n} rows: Ada, Bo …"} for n in (2, 3)]  # fmt: skip
+    event = answered(probably_wrong=True, doubts=["It guesses."], alternatives=others)
+    shown = messages(ConversationView([Asked("How many?"), event]).turns)[-1]
+    assert [each["label"] for each in shown["options"]] == [
+        f"Rather: only where year is {n} → {n} rows: Ada, Bo …" for n in (2, 3)
+    ]
+    assert "Did you mean" in shown["content"]
+
+
+def test_small_talk_is_told_without_its_time() -> None:
+    """ "0.0 ms" stood under "You are welcome."."""
+    told = content(sql=None, columns=[], rows=[], answer="You are welcome.", shown=None)
+    assert told == "**You are welcome\\.**"

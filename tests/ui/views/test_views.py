@@ -61,7 +61,8 @@ def test_a_lane_is_full_at_its_end_only() -> None:
     run = [Round(0, 0, 1, 1, (), (), (), (5,), (), 0.1, 2.5, 0.2)]
     assert 'style="width:25.0%"' in race_html([Lane("plain", rounds=run), Lane("lookahead")], tokens=4)
     done = [Lane("plain", rounds=run, done=True), Lane("lookahead", rounds=[*run, *run], done=True)]
-    assert race_html(done, tokens=4).count('style="width:100.0%"') == 2
+    assert race_html(done, tokens=4).count('style="width:100.0%"') == 1  # now they are times
+    assert "one token at a time" in race_html(done, tokens=4)
     assert '<b class="lost">0.50 ×</b>' in race_html(done, tokens=4)
 
 
@@ -104,9 +105,12 @@ def test_a_bracket_ends_where_the_columns_do_and_counts_other_branches() -> None
 
 def test_counters_stand_on_one_scale_of_time() -> None:
     plain = Round(0, 0, 1, 1, (), (), (), (7,), (), 0, 10, 0)
-    record = {"plain_ms": 40.0}
+    record = {"plain_ms": 40.0, "plain_ms_source": "measured"}
     view = decoding_html(StepView("plan", rounds=[plain], record=record))
     assert 'data-track="ours" style="width:25.0%"' in view and 'data-track="plain" style="width:100.0%"' in view
+    assert "40 ms" in view
+    estimated = decoding_html(StepView("plan", rounds=[plain], record=record | {"plain_ms_source": "estimated"}))
+    assert "40 ms" not in estimated and "data-time" not in estimated
 
 
 def test_a_token_tells_the_guesses_that_were_made_for_it() -> None:
@@ -430,11 +434,12 @@ def test_headings_and_cells_stay_text() -> None:
 
 def test_a_line_takes_the_place_of_bars_in_the_answer() -> None:
     told = turn_messages(TurnView("?", answer=answer(YEARS), row_count=8), 0)[-1]["content"]
-    assert "<polyline" in told and 'class="bar"' not in told and "3 more rows in the result" in told
+    assert "<polyline" in told and 'class="bars"' not in told and "more rows in the result" not in told
+    assert 'id="card-0-chart" value="Chart" checked' in told
     few = turn_messages(TurnView("?", answer=answer(YEARS[:4]), row_count=4), 0)[-1]["content"]
     assert "<polyline" not in few and 'class="bar"' in few
 
 
 def test_an_answer_says_that_the_row_limit_cut_its_rows_off() -> None:
     told = turn_messages(TurnView("?", answer=answer(YEARS, truncated=True), row_count=8), 0)[-1]["content"]
-    assert "*3 more rows in the result; cut off by the row limit*" in told
+    assert '<p class="more">cut off by the row limit</p>' in told

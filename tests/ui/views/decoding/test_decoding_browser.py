@@ -39,7 +39,7 @@ def page(browser: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
         until(opened, "#conversations", "Which artists")
         if request.param == "phone":
             opened.click(".sidebar .toggle-button")
-        tab(opened, "Decoding")
+        tab(opened, "Speed")
         opened.wait_for_selector(".passes.line .own")
         yield opened
         assert opened.troubles == []
