@@ -94,10 +94,10 @@ def _condition(node: exp.Expr, schema: Schema) -> str:
         return f"{_condition(node.left, schema)} {word} {_condition(node.right, schema)}"
     if isinstance(node, exp.Paren):
         return f"({_condition(node.this, schema)})"
-    if word := _COMPARED.get(type(node)):
+    if compared := _COMPARED.get(type(node)):
         assert isinstance(node, exp.Binary)
         if not node.find(exp.Select):
-            return f"{heading(node.left, schema)} {word} {_value(node.right, schema)}"
+            return f"{heading(node.left, schema)} {compared} {_value(node.right, schema)}"
     if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
         return f"{heading(node.this, schema)} is empty"
     if isinstance(node, exp.Not) and isinstance(node.this, exp.Is):

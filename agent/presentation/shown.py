@@ -182,8 +182,8 @@ def bar_lengths(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[flo
 def in_short(result: Result) -> str:
     """A result in a few words, by which readings are told apart: its only value, or how many rows there are and the first two.
 
-    >>> in_short(Result(("n",), ("BIGINT",), ((1200,),), False, 0.1))
-    '1,200'
+    >>> in_short(Result(("n",), ("BIGINT",), ((12000,),), False, 0.1))
+    '12,000'
     """
     cells = [[row[place] for row in result.rows] for place in range(len(result.columns))]
     kinds = [
