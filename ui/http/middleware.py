@@ -15,9 +15,11 @@ headers in which browsers say where a request comes from. Programs that are no b
 Reads request bodies whole before the application is called, so that a slow sender holds up nobody else; a slow head is cut.
 """
 
+import socket
 from asyncio import TimerHandle, timeout
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -234,3 +236,29 @@ def heads_in_time() -> Any:
                 self.transport.close()
 
     return HeadsInTime
+
+
+FIRST_PORT, PORTS = 7860, 100
+
+
+def listener(host: str, port: int | None) -> socket.socket:
+    """A socket that listens on the port, or on the first free one from 7860 on. Raises OSError."""
+    if port is not None:
+        return _bound(host, port)
+    for each in range(FIRST_PORT, FIRST_PORT + PORTS):
+        with suppress(OSError):
+            return _bound(host, each)
+    return _bound(host, FIRST_PORT)  # says what is wrong
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(256)
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -11,7 +11,6 @@ import socket
 import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from time import sleep
 from typing import Any
@@ -25,7 +24,7 @@ from agent.race import NoRace
 from decoding.serving.model_queue import Stopped
 from tools.result import OpenError
 from ui.http.entrance import UPLOAD, Cookies, Entrance, Logins, OwnSessions
-from ui.http.middleware import SafeHeaders, WholeBody, heads_in_time, trusted
+from ui.http.middleware import SafeHeaders, WholeBody, heads_in_time, listener, trusted
 from ui.page import panel as panels
 from ui.page.files import file_routes
 from ui.page.following import Following, on, on_change, send_or_stop, warn_if_not_kept
@@ -351,7 +350,6 @@ _READABLE = {  # where the theme's own colours have a contrast below 4.5 (WCAG 2
     "color_accent": "*primary_700",
 }
 SCRIPTS = ("page.js", "passes.js")
-FIRST_PORT, PORTS = 7860, 100
 SPARE_THREADS = 32  # for clicks, while each question that waits for the model holds a thread
 
 
@@ -371,7 +369,7 @@ class Serving:
 
 def serve(workspace: Workspace, serving: Serving) -> tuple[str, Callable[[], None]]:
     """Start the server in the background. Returns its address and what stops it. Raises OSError when the port is taken."""
-    listening = _listener(serving.host, serving.port)
+    listening = listener(serving.host, serving.port)
     port = listening.getsockname()[1]
     workspace.most_runs = serving.waiting
     page = build_page(workspace)
@@ -459,29 +457,6 @@ def theme() -> gr.themes.Base:
 def _head() -> str:
     script = "".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     return f'<meta name="viewport" content="width=device-width, initial-scale=1"><script>{script}</script>'
-
-
-def _listener(host: str, port: int | None) -> socket.socket:
-    """A socket that listens on the port, or on the first free one from 7860 on. Raises OSError."""
-    if port is not None:
-        return _bound(host, port)
-    for each in range(FIRST_PORT, FIRST_PORT + PORTS):
-        with suppress(OSError):
-            return _bound(host, each)
-    return _bound(host, FIRST_PORT)  # says what is wrong
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(256)
-    except OSError:
-        bound.close()
-        raise
-    return bound
 
 
 def _serve_in_background(app: ASGIApp, listening: socket.socket) -> Callable[[], None]:
