@@ -184,7 +184,8 @@ def test_want_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "this failed unexpectedly (RuntimeError: something else)" in capsys.readouterr().err
 
 
-READERS = ("ask", "chat", "sql", "schema", "ui", "mcp", "serve")
+NEEDED = {"check": ["SELECT 1"], "test": [__file__]}  # arguments that a command does not do without
+READERS = ("ask", "chat", "sql", "check", "test", "schema", "ui", "mcp", "serve")
 
 
 @pytest.fixture
@@ -197,7 +198,7 @@ def shop(tmp_path: Path) -> list[str]:
 
 def _opened(name: str, *arguments: str) -> Database:
     """The database as a command opens it."""
-    given: dict[str, Any] = _command(name).make_context(name, list(arguments)).params
+    given: dict[str, Any] = _command(name).make_context(name, [*NEEDED.get(name, ()), *arguments]).params
     names = ("db", "engine", "tables", "hide")
     return DatabaseOptions(**{each: given[each] for each in names}).open()
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -119,7 +120,7 @@ def test_the_sql_of_an_answer_gives_the_rows_on_the_screen(site: Site) -> None:
     assert (again["headers"], again["data"]) == (table["headers"], table["data"])
     offered = site.controller.export(sql, "csv", visitor)[panel.download]
     assert Path(offered["value"]).read_text().splitlines()[:2] == ["country,artists", "France,2"]
-    assert '"artists"' in str(last[site.page.chat]["value"][-1]["content"])
+    assert '"artists"' in unescape(str(last[site.page.chat]["value"][-1]["content"]))
 
 
 def test_the_models_own_sql_is_one_click_away(site: Site) -> None:
