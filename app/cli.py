@@ -1,7 +1,6 @@
 """The command line. Commands are in their own files, which are imported when they are run; this file lists them."""
 
 import atexit
-import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -205,15 +204,12 @@ def main() -> None:
 
 
 def _leave(code: int | str | None) -> None:
-    """End the process. Nothing need be looked through for cycles; where DuckDB and torch were both loaded, the interpreter is
-    not taken down either, for their bindings would then print what they call leaks."""
-    if {"duckdb", "torch"} <= sys.modules.keys() and not isinstance(code, str):
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):
-                stream.flush()
-        os._exit(code or 0)
-    if "duckdb" not in sys.modules:  # which reports as leaked what is not collected
-        gc.disable()
-        gc.freeze()
-    sys.exit(code)
+    """End the process without taking the interpreter down: nothing need be looked through for cycles, and the bindings of
+    DuckDB and Triton would print what they call leaks."""
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(1 if isinstance(code, str) else code or 0)
