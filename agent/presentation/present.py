@@ -129,7 +129,7 @@ def _holds(outcome: Result, result: Result, own: Sequence[int | None]) -> bool:
 
 
 def _in_order(items: Sequence[_Item], result: Result, schema: Schema) -> list[_Item]:
-    """Names and what else says which row it is, then amounts, then ids that have a name beside them."""
+    """Names and what else says which row it is, then amounts, then ids that have a name next to them."""
     cells = [[] if item.own is None else [row[item.own] for row in result.rows] for item in items]
     columns = [_shown_column(item, own, schema) for item, own in zip(items, cells, strict=True)]
     has_name = any(column.is_label for column in columns)

@@ -313,7 +313,7 @@ def _bars(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[str]:
 
 
 def timing(answer: Mapping[str, Any]) -> str:
-    """How long the answer took, and the model's passes beside those that plain decoding takes for the same text.
+    """How long the answer took, and the model's passes next to those that plain decoding takes for the same text.
 
     >>> step = {"decoder": "adaptive", "target_forwards": 15, "plain_forwards": 57}
     >>> timing({"total_ms": 310.0, "steps": [step]}), timing({"total_ms": 20.0, "steps": []})

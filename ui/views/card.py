@@ -63,7 +63,7 @@ def _actions(has_rows: bool) -> str:
 
 
 def _table(turn: TurnView, seen: dict[str, Any]) -> str:
-    """The first rows, with a bar beside each where that says more than its number."""
+    """The first rows, with a bar next to each where that says more than its number."""
     if not seen["headings"] or not seen["rows"]:
         return ""
     lengths = bar_lengths(seen["rows"], seen["kinds"])
