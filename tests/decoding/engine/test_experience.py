@@ -12,6 +12,7 @@ import kernels.cpu.processor as processor
 from decoding.engine.draft import Draft
 from decoding.engine.experience import (
     DEFAULT_COSTS,
+    GPU_COSTS,
     LIMIT,
     VARIANT_COSTS,
     AcceptanceStats,
@@ -222,4 +223,4 @@ def test_defaults_go_by_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     for variant, want in (*known, ("avx_vnni", DEFAULT_COSTS), (None, DEFAULT_COSTS)):
         monkeypatch.setattr(processor, "variant", lambda variant=variant: variant)
         assert default_costs("kernels") == want
-        assert default_costs("cuda") == DEFAULT_COSTS
+        assert default_costs("cuda") == GPU_COSTS and default_costs("cpu") == DEFAULT_COSTS
