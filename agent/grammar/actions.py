@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from agent.grammar import visible_names
-from agent.grammar.facts import Facts
+from agent.grammar.facts import Facts, literal_set
 from agent.grammar.notation import (
     MAX_PARENTHESES,
     Action,
@@ -31,6 +31,7 @@ from agent.grammar.scope import (
     MAX_ON_JOINTS,
     MAX_PRODUCTS,
     MAX_SOURCES,
+    End,
     Nature,
     Output,
     Relation,
@@ -203,12 +204,25 @@ def no_from(scope: Scope) -> Scope | None:
 
 def about(scope: Scope) -> Scope | None:
     """Remember this column, so that a comparison that follows it offers the literals that fit it."""
-    return replace(scope, about=scope.place) if scope.place != scope.about else scope
+    return replace(scope, about=scope.place, operand=(scope.qualifier, scope.column), timed=False, barred=None)
 
 
 def silent(scope: Scope) -> Scope | None:
     """Forget the column: what comes before the comparison is not a column alone."""
-    return replace(scope, about=None) if scope.about else scope
+    if not (scope.about or scope.operand or scope.barred):
+        return scope
+    return replace(scope, about=None, operand=scope.operand if scope.timed else None, timed=False, barred=None)
+
+
+def apart(scope: Scope) -> Scope | None:
+    """Go on to an operand that differs from the one before: nobody asks for x - x or x / x."""
+    return replace(scope, barred=scope.operand)
+
+
+def dated(scope: Scope) -> Scope | None:
+    """Require that some column holds dates that functions of dates can read."""
+    facts = scope.catalog.facts
+    return scope if facts is not None and facts.readable else None
 
 
 def measured(scope: Scope) -> Scope | None:
@@ -280,7 +294,7 @@ def enter(scope: Scope) -> Scope | None:
     if scope.parentheses >= MAX_PARENTHESES:
         return None
     outside = (*scope.outside, scope.joints)
-    return replace(scope, parentheses=scope.parentheses + 1, adding=False, joints=0, outside=outside)
+    return replace(scope, parentheses=scope.parentheses + 1, adding=False, joints=0, outside=outside, barred=None)
 
 
 def leave(scope: Scope) -> Scope | None:
@@ -324,6 +338,7 @@ def _needed_entry(scope: Scope) -> Scope | None:
 
 _VERBS: tuple[Callable[[Scope], Scope | None], ...] = (
     close, cte_query, bind_cte, arm, compound, alike, item, listed, name_column, star, no_from, about, silent, measured,
+    apart, dated,
     unbound, product, comma, sharing, on, joined, group, grouped, leave,
 )  # fmt: skip
 _GROWING: tuple[Callable[[Scope], Scope | None], ...] = (
@@ -349,11 +364,11 @@ def _join_on(scope: Scope) -> list[tuple[Symbol, ...]]:
     if not ends:
         return [(Rule("expr"),)]
 
-    def other(end: visible_names.End) -> tuple[Symbol, ...]:
+    def other(end: End) -> tuple[Symbol, ...]:
         others = ends[end]
         return Fixed("="), Choice(lambda now: [_cast(others, _nothing), *_ends(others, _nothing)])
 
-    def other_plain(end: visible_names.End) -> tuple[Symbol, ...]:
+    def other_plain(end: End) -> tuple[Symbol, ...]:
         return Fixed("="), Choice(lambda now: _ends(ends[end], _nothing))
 
     ways = (*_ends(frozenset(ends), other), _cast(frozenset(ends), other_plain))
@@ -361,7 +376,7 @@ def _join_on(scope: Scope) -> list[tuple[Symbol, ...]]:
 
 
 def _cast(
-    ends: frozenset[visible_names.End], then: Callable[[visible_names.End], tuple[Symbol, ...]]
+    ends: frozenset[End], then: Callable[[End], tuple[Symbol, ...]]
 ) -> tuple[Symbol, ...]:
     """One of these columns, cast to some type, followed by what `then` gives for it."""
     closing = (Fixed("as"), Rule("type"), Fixed(")"), ACTIONS["leave"])
@@ -369,12 +384,12 @@ def _cast(
     return (*opening, Choice(lambda now: _ends(ends, lambda end: (*closing, *then(end)))))
 
 
-def _nothing(end: visible_names.End) -> tuple[Symbol, ...]:
+def _nothing(end: End) -> tuple[Symbol, ...]:
     return ()
 
 
 def _ends(
-    ends: frozenset[visible_names.End], then: Callable[[visible_names.End], tuple[Symbol, ...]]
+    ends: frozenset[End], then: Callable[[End], tuple[Symbol, ...]]
 ) -> list[tuple[Symbol, ...]]:
     """One of these columns, with or without its qualifier, followed by what `then` gives for it."""
 
@@ -417,6 +432,32 @@ def _literals(words: WordSet) -> Names:
     return Names(lambda scope: words, lambda scope, key: ((), scope))
 
 
+def _spelled(scope: Scope) -> list[tuple[Symbol, ...]]:
+    """How a function of dates reads the column just named: as a text, or as seconds or milliseconds since 1970."""
+    facts, place = scope.catalog.facts, scope.about
+    if facts is None or place is None:
+        return [(), _SECONDS]
+    ways: dict[str, list[tuple[Symbol, ...]]] = {
+        "text": [(), (Fixed(","), _literals(facts.shifts))],
+        "seconds": [_SECONDS],
+        "milliseconds": [(Fixed("/"), _THOUSAND, *_SECONDS)],
+    }
+    return ways.get(facts.moment(place), [(Rule("glued"),)])
+
+
+def _since(scope: Scope) -> list[tuple[Symbol, ...]]:
+    """The same after a function of the column."""
+    facts, place = scope.catalog.facts, scope.place
+    if facts is None or place is None:
+        return [(), _SECONDS]
+    return [_SECONDS] if facts.moment(place) in ("seconds", "milliseconds") else [()]
+
+
+def _instant(scope: Scope) -> WordSet:
+    facts = scope.catalog.facts
+    return facts.instants if facts is not None else literal_set(frozenset({"'now'"}))
+
+
 def _strings(scope: Scope) -> list[tuple[Symbol, ...]]:
     return _comparands(scope, Facts.strings)
 
@@ -425,7 +466,12 @@ def _patterns(scope: Scope) -> list[tuple[Symbol, ...]]:
     return _comparands(scope, Facts.patterns)
 
 
+_SECONDS = (Fixed(","), _literals(literal_set(frozenset({"'unixepoch'"}))))
+_THOUSAND = _literals(literal_set(frozenset({"1000", "1000.0"})))
 CONDITIONS: dict[str, Symbol] = {
+    "spelled": Choice(_spelled),
+    "since": Choice(_since),
+    "instant": Names(_instant, lambda scope, key: ((), scope)),
     "join_on": Choice(_join_on),
     "told": Choice(_strings),
     "pattern": Choice(_patterns),

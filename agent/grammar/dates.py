@@ -18,12 +18,17 @@ _FORMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", (_ISO, _ISO + " 00:00", _ISO + " 23:59", *_DAY)),
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*", (_ISO, _ISO + " 00:00:00", _ISO + " 23:59:59", *_DAY)),
     (r"\d{4}/\d\d/\d\d", ("{year}/{month:02}/{day:02}",)),
+    (r"\d{4}\.\d\d\.\d\d", ("{year}.{month:02}.{day:02}",)),
     (r"\d\d?\.\d\d?\.\d{4}", ("{day:02}.{month:02}.{year}",)),
     (r"\d\d?/\d\d?/\d{4}", ("{month:02}/{day:02}/{year}", "{day:02}/{month:02}/{year}")),
     (r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", ("{year}{month:02}{day:02}",)),
     (r"(?:19|20)\d\d(?:0[1-9]|1[0-2])", ("{year}{month:02}",)),
     (r"\d{4}-\d\d", ("{year}-{month:02}", "{year}")),
 )
+_READ = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?|\d\d:\d\d(?::\d\d(?:\.\d+)?)?"
+)  # what SQLite's functions of dates understand
+_SINCE = range(200_000_000, 3_000_000_000)  # seconds since 1970 from 1976 to 2065
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _CLOCK = re.compile(r"\d\d:\d\d(?P<seconds>:\d\d)?")
 
@@ -48,6 +53,28 @@ def moments_like(samples: Sequence[str], said: frozenset[str]) -> frozenset[str]
         if all(re.fullmatch(form, sample) for sample in samples):
             return frozenset(text for year in years for text in _in_year(int(year), spellings))
     return frozenset()
+
+
+def spelling(samples: Sequence[str], declared: bool) -> str:
+    """How a column with these samples holds dates: as "text" that SQLite reads, as "seconds" or "milliseconds" since 1970,
+    or in an "other" spelling; empty if it holds none. declared: its type says that it holds some.
+
+    >>> [spelling([sample], False) for sample in ("2021-05-06 10:00", "1620295200", "06.05.2021", "2021", "Ada")]
+    ['text', 'seconds', 'other', '', '']
+    """
+    if not samples:
+        return "text" if declared else ""
+    if all(map(_READ.fullmatch, samples)):
+        return "text"
+    whole = [int(sample) for sample in samples if sample.isascii() and sample.isdigit()]
+    if len(whole) == len(samples):
+        if all(number in _SINCE for number in whole):
+            return "seconds"
+        if all(number // 1000 in _SINCE for number in whole):
+            return "milliseconds"
+    if any(all(re.fullmatch(form, sample) for sample in samples) for form, _ in _FORMS):
+        return "other"
+    return "text" if declared else ""
 
 
 @lru_cache(maxsize=2)

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 from string import ascii_lowercase, digits
 
-from agent.grammar.dates import moments_like
+from agent.grammar.dates import moments_like, spelling
 from agent.grammar.words import WordSet, lowered
 from tools.linking.mentions import NUMBER, QuestionContext
 from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem
@@ -62,6 +62,39 @@ class Facts:
         column = self.columns[place]
         amount = _holds(column) != "words" and type_kind(column.type) != "time"
         return amount and place not in self.constraints.identifiers
+
+    def moment(self, place: ColumnRef) -> str:
+        """How this column holds dates, see `dates.spelling`; empty if it holds none."""
+        column = self.columns[place]
+        known = place not in self.constraints.identifiers
+        return spelling(column.samples, type_kind(column.type) == "time") if known else ""
+
+    def may_date(self, place: ColumnRef) -> bool:
+        """Whether a function of dates may take this column."""
+        return place in self.dated
+
+    @cached_property
+    def dated(self) -> frozenset[ColumnRef]:
+        """The columns that hold dates in any spelling."""
+        return frozenset(place for place in self.columns if self.moment(place))
+
+    @cached_property
+    def readable(self) -> bool:
+        """Whether functions of dates can read some column as it is."""
+        return any(self.moment(place) != "other" for place in self.dated)
+
+    @cached_property
+    def instants(self) -> WordSet:
+        """What stands for a date of its own: now, and the days of the years that were said."""
+        days = (day for day in moments_like(("2000-01-01",), self._said_numbers) if len(day) == len("2000-01-01"))
+        return literal_set(frozenset(map(_quote, {"now", *days})))
+
+    @cached_property
+    def shifts(self) -> WordSet:
+        """What moves a date: to a beginning, or by a number of days, months or years that was said, or by one."""
+        numbers = {number for number in self._said_numbers if number.isdigit() and len(number) < 4} | {"1"}
+        moved = {f"{sign}{n} {unit}" for sign in "+-" for n in numbers for unit in ("days", "months", "years", "day")}
+        return literal_set(frozenset(map(_quote, {"start of day", "start of month", "start of year", "localtime", *moved})))
 
     def may_measure(self, place: ColumnRef | None) -> bool:
         """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from agent.grammar import visible_names
 from agent.grammar.facts import literal_set
 from agent.grammar.scope import Catalog, Nature, Output, Relation, Scope
-from agent.grammar.words import Function, WordSet, makes_alias, name_set, plain_set
+from agent.grammar.words import DATE_FORMATS, DATE_FUNCTIONS, Function, WordSet, makes_alias, name_set, plain_set
 
 _TOKEN = re.compile(r"'[^']+'|<\w+>|\{\w+\}|\w+|[=()|?*]")
 
@@ -208,6 +208,7 @@ MAX_PARENTHESES = 6  # functions, casts, CASE and parentheses inside each other;
 
 LAST_FREE_ALIAS = 5  # sources; a later one gets the alias that the SELECT list has used, if it may
 LONG, SHORT = (40, None), (1, 1)
+_FORMATS = literal_set(frozenset(f"'{text}'" for text in DATE_FORMATS))
 _ESCAPES = literal_set(frozenset(f"'{sign}'" for sign in "\\/!|#$^~@"))  # ESCAPE takes one character
 
 
@@ -333,12 +334,19 @@ def _callable(scope: Scope) -> frozenset[str]:
     if scope.parentheses >= MAX_PARENTHESES:
         return frozenset()
     kinds = {"scalar"} | ({"aggregate"} if scope.aggregates else set()) | ({"window"} if scope.windows else set())
-    return frozenset(name for name, function in scope.catalog.functions.items() if function.kind in kinds)
+    facts = scope.catalog.facts
+    unknown = DATE_FUNCTIONS if facts is not None and not facts.dated and scope.catalog.dialect == "sqlite" else ()
+    return frozenset(
+        name for name, function in scope.catalog.functions.items() if function.kind in kinds and name not in unknown
+    )
 
 
 def _accept_function(scope: Scope, key: str) -> Step | None:
     function = scope.catalog.functions[key]
     leave = _leave(scope)
+    if key in DATE_FUNCTIONS and scope.catalog.facts is not None and scope.catalog.dialect == "sqlite":
+        argument = Rule("formatted" if key == "strftime" else "moment")
+        return (Fixed("("), _enter(within=scope.within, timing=True), argument, Fixed(")"), leave, _TIMED), scope
     if function.kind == "scalar":
         return (*_call(function), leave), scope
     if function.kind == "window":
@@ -379,12 +387,13 @@ def _arguments(least: int, most: int, first: bool) -> tuple[Symbol, ...]:
 _MORE = Action(lambda scope: scope, landing=lambda scope: None)  # what a long statement leaves out
 
 
-def _enter(within: bool, adding: bool = False) -> Action:
-    """Enters the arguments of a function; those of an aggregate take no aggregates."""
+def _enter(within: bool, adding: bool = False, timing: bool = False) -> Action:
+    """Enters the arguments of a function; those of an aggregate take no aggregates. timing: it is a function of dates."""
 
     def apply(scope: Scope) -> Scope | None:
         inner = replace(scope, parentheses=scope.parentheses + 1, windows=False, testing=False, joints=0)
-        deeper = replace(inner, adding=adding)
+        barred = scope.barred if timing else None
+        deeper = replace(inner, adding=adding, timing=timing or scope.timing, barred=barred)
         return replace(deeper, aggregates=False, within=True) if within else deeper
 
     return Action(apply)
@@ -392,8 +401,11 @@ def _enter(within: bool, adding: bool = False) -> Action:
 
 def _leave(before: Scope) -> Action:
     """Restores what was allowed at `before`."""
-    names = ("within", "aggregates", "windows", "parentheses", "adding", "testing", "joints")
+    names = ("within", "aggregates", "windows", "parentheses", "adding", "timing", "testing", "joints", "barred")
     return Action(lambda scope: replace(scope, **{name: getattr(before, name) for name in names}))
+
+
+_TIMED = Action(lambda scope: replace(scope, operand=(scope.qualifier, scope.column), timed=True))
 
 
 def _becomes(nature: Nature) -> Action:
@@ -425,6 +437,7 @@ TERMINALS: dict[str, Symbol] = {
     "end": End(),
     "number": Number(),
     "escape": Names(lambda scope: _ESCAPES, lambda scope, key: ((), scope)),
+    "format": Names(lambda scope: _FORMATS, lambda scope, key: ((), scope)),
     "string": String(),
     "column": Names(named(_columns), _accept_column),
     "qualifier": Names(named(visible_names.qualifiers), _accept_qualifier),

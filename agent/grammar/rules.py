@@ -53,12 +53,13 @@ direction = (ASC | DESC)? (NULLS (FIRST | LAST))?
 
 expr = {room} NOT expr | operand tail
 tail = more?
-more = {further} calc operand {silent} tail | {compared} compared joint? | joint
+more = {further} term {silent} tail | {compared} compared joint? | joint
+term = calc operand | {apart} ('-' | '/') operand
 compared = compare arith | IS NOT? NULL | negatable | NOT negatable
 joint = {further} (AND | OR) expr
 negatable = {measured} BETWEEN arith AND arith | IN members | matching
-arith = (column | <told>) ({further} calc operand)*
-text = (column | <pattern>) ({further} calc operand)*
+arith = (column | <told>) ({further} term)*
+text = (column | <pattern>) ({further} term)*
 compare = '=' | '!=' | '<>' | {measured} ('<' | '<=' | '>' | '>=')
 members = {member_query} '(' query ')' {close} | '(' arith ({room} ',' arith)* ')'
 tested = {room} column {about} compared joint?
@@ -87,7 +88,11 @@ literal = <number> | <string> | NULL | TRUE | FALSE | CURRENT_DATE | CURRENT_TIM
 type = INTEGER | INT | REAL | TEXT | FLOAT | DOUBLE | NUMERIC | BIGINT | DATE | DATETIME | (DECIMAL | VARCHAR) precision?
 precision = '(' <number> (',' <number>)? ')'
 matching = LIKE text (ESCAPE <escape>)? | GLOB {silent} arith
-calc = '+' | '-' | '*' | '/' | '%' | '||'
+calc = '+' | '*' | '%' | '||'
+formatted = <format> ',' moment
+moment = {dated} column {about} <spelled> | (<function> | cast) ({further} term {silent})* <since> | subquery | instant
+instant = <instant> (',' <string>)* | CURRENT_DATE | CURRENT_TIMESTAMP
+glued = '||' operand {silent} ('||' operand {silent})*
 """
 
 DUCKDB = """
@@ -100,9 +105,9 @@ unit = SECOND | MINUTE | HOUR | DAY | WEEK | MONTH | QUARTER | YEAR
 type = INTEGER | INT | BIGINT | DOUBLE | REAL | FLOAT | TEXT | VARCHAR | DATE | TIMESTAMP | TIME | BOOLEAN | DECIMAL precision?
 precision = '(' <number> ',' <number> ')'
 matching = (LIKE | ILIKE) text (ESCAPE <escape>)?
-calc = '+' | '-' | '*' | '/' | '//' | '%' | '||'
+calc = '+' | '*' | '//' | '%' | '||'
 operand = (column {about} | other {silent}) ({room} {silent} typed)*
-more = ({room} {silent} typed | {further} calc operand {silent}) tail | {compared} compared joint? | joint
+more = ({room} {silent} typed | {further} term {silent}) tail | {compared} compared joint? | joint
 cast = {enter} ((CAST | TRY_CAST) '(' argument AS type | EXTRACT '(' unit FROM expr) ')' {leave}
 """
 

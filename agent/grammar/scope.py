@@ -16,6 +16,7 @@ from tools.schema import ColumnRef, Schema
 Phase = Literal["items", "from", "body"]
 Nature = Literal["plain", "aggregate", "window"]
 Owed = tuple[tuple[str, frozenset[str]], ...]
+End = tuple[str, str]  # an alias, or nothing, and a column
 # Gold queries of Spider and BIRD have at most 4 sub-queries inside each other, 7 sources in one FROM, 7 joints (AND,
 # OR, operators) in one clause, not counting those in parentheses, and 3 in the condition of a join. One of 13,690 has a
 # table more than 3 times in one FROM, and none has a comma or CROSS JOIN there.
@@ -93,6 +94,10 @@ class Scope:
     planned: frozenset[ColumnRef] = frozenset()  # columns that a plan names
     adding: bool = False  # directly inside SUM or AVG
     testing: bool = False  # in WHERE or HAVING, outside of functions
+    timing: bool = False  # in the arguments of a function of dates
+    operand: End | None = None  # the operand just read, if it is a column, or a function of dates of one
+    timed: bool = False  # it is such a function
+    barred: End | None = None  # the operand to come is not this column: x - x and x / x say nothing
     nature: Nature = "plain"  # of the item being read
     aggregates: bool = True  # whether aggregate functions may stand here
     windows: bool = True

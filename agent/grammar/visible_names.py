@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from agent.grammar.scope import LONG_FROM, MAX_SELVES, FromItem, Owed, Relation, Scope, payable
+from agent.grammar.scope import LONG_FROM, MAX_SELVES, End, FromItem, Owed, Relation, Scope, payable
 from tools.schema import ColumnRef
 
 _NEW = "\0"  # stands for a name that nobody uses
@@ -45,16 +45,16 @@ def qualifiers(scope: Scope) -> frozenset[str]:
     Before FROM, a qualifier belongs to this level, even if an enclosing level has one of that name.
     """
     if scope.phase == "items":
-        return _with_amounts(scope, _nameable(scope.relations, scope.bare, scope.owed))
+        return _with_sense(scope, _nameable(scope.relations, scope.bare, scope.owed))
     levels = (scope,) if scope.within else (scope, *scope.outer())
     sources = (source for level in levels for source in level.sources)
-    return _with_amounts(scope, frozenset(one.alias for one in sources if one.alias and one.relation.columns))
+    return _with_sense(scope, frozenset(one.alias for one in sources if one.alias and one.relation.columns))
 
 
-def _with_amounts(scope: Scope, names: frozenset[str]) -> frozenset[str]:
-    """Inside SUM and AVG, the qualifiers of which some column can be added up, or all if there is none."""
+def _with_sense(scope: Scope, names: frozenset[str]) -> frozenset[str]:
+    """Inside SUM, AVG and functions of dates, the qualifiers of which some column makes sense, or all if there is none."""
     facts = scope.catalog.facts
-    if facts is None or not scope.adding:
+    if facts is None or not (scope.adding or scope.timing):
         return names
     able = (name for name in names if any(_makes_sense(scope, name, column) for column in columns_of(scope, name)))
     return frozenset(able) or names
@@ -121,9 +121,6 @@ def joins_further(scope: Scope) -> bool:
     )
 
 
-End = tuple[str, str]  # an alias and a column of it
-
-
 def join_ends(scope: Scope) -> dict[End, frozenset[End]]:
     """Which columns the last source's join may equate, from either side; empty if that is not known."""
     facts, ends = scope.catalog.facts, dict[End, set[End]]()
@@ -155,19 +152,26 @@ def useful_columns(scope: Scope, qualifier: str) -> frozenset[str]:
 
 def useful(scope: Scope, found: frozenset[str], qualifier: str = "") -> frozenset[str]:
     """The columns of `found` that make sense here, or all if none does: inside SUM and AVG, only those that can be added up;
-    in WHERE and HAVING, only those that may be tested.
+    in functions of dates, those that hold some; in WHERE and HAVING, those that may be tested; after `x -`, not x again.
     """
-    if scope.catalog.facts is None or not (scope.adding or scope.testing):
+    if scope.catalog.facts is None:
+        return found
+    if scope.barred and scope.barred[0] == qualifier:
+        found = found - {scope.barred[1]} or found
+    if not (scope.adding or scope.testing or scope.timing):
         return found
     return frozenset(column for column in found if _makes_sense(scope, qualifier, column)) or found
 
 
 def _makes_sense(scope: Scope, qualifier: str, column: str) -> bool:
-    """Whether a column may stand where something is added up, or tested. Both are allowed for one of which nothing is known."""
+    """Whether a column may stand where something is added up, dated, or tested. All are allowed for one of which nothing is
+    known.
+    """
     facts, refs = scope.catalog.facts, _meanings(scope, qualifier, column)
     if facts is None or not refs:
         return True
-    return any(map(facts.may_sum if scope.adding else facts.may_test, refs))
+    sense = facts.may_date if scope.timing else facts.may_sum if scope.adding else facts.may_test
+    return any(map(sense, refs))
 
 
 def _meanings(scope: Scope, qualifier: str, column: str) -> list[ColumnRef]:
