@@ -215,8 +215,8 @@ def silent(scope: Scope) -> Scope | None:
 
 
 def apart(scope: Scope) -> Scope | None:
-    """Go on to an operand that differs from the one before: nobody asks for x - x or x / x."""
-    return replace(scope, barred=scope.operand)
+    """Go on to an operand of `-` or `/`: an amount that differs from the operand before, for nobody asks for x - x or x / x."""
+    return replace(scope, barred=scope.operand or ("", ""))
 
 
 def dated(scope: Scope) -> Scope | None:

@@ -52,9 +52,9 @@ def qualifiers(scope: Scope) -> frozenset[str]:
 
 
 def _with_sense(scope: Scope, names: frozenset[str]) -> frozenset[str]:
-    """Inside SUM, AVG and functions of dates, the qualifiers of which some column makes sense, or all if there is none."""
+    """Inside SUM, AVG and functions of dates, and after `-` and `/`, the qualifiers of which some column makes sense, or all."""
     facts = scope.catalog.facts
-    if facts is None or not (scope.adding or scope.timing):
+    if facts is None or not (scope.adding or scope.timing or scope.barred):
         return names
     able = (name for name in names if any(_makes_sense(scope, name, column) for column in columns_of(scope, name)))
     return frozenset(able) or names
@@ -152,13 +152,13 @@ def useful_columns(scope: Scope, qualifier: str) -> frozenset[str]:
 
 def useful(scope: Scope, found: frozenset[str], qualifier: str = "") -> frozenset[str]:
     """The columns of `found` that make sense here, or all if none does: inside SUM and AVG, only those that can be added up;
-    in functions of dates, those that hold some; in WHERE and HAVING, those that may be tested; after `x -`, not x again.
+    in functions of dates, those that hold some; in WHERE and HAVING, those that may be tested; after `x -`, amounts but not x.
     """
     if scope.catalog.facts is None:
         return found
     if scope.barred and scope.barred[0] == qualifier:
         found = found - {scope.barred[1]} or found
-    if not (scope.adding or scope.testing or scope.timing):
+    if not (scope.adding or scope.testing or scope.timing or scope.barred):
         return found
     return frozenset(column for column in found if _makes_sense(scope, qualifier, column)) or found
 
@@ -170,7 +170,8 @@ def _makes_sense(scope: Scope, qualifier: str, column: str) -> bool:
     facts, refs = scope.catalog.facts, _meanings(scope, qualifier, column)
     if facts is None or not refs:
         return True
-    sense = facts.may_date if scope.timing else facts.may_sum if scope.adding else facts.may_test
+    amounts = scope.adding or scope.barred
+    sense = facts.may_date if scope.timing else facts.may_sum if amounts else facts.may_test
     return any(map(sense, refs))
 
 

@@ -58,6 +58,8 @@ BAD = {
     "select date(billed) from jobs": "a spelling that the engine does not read",
     "select avg(julianday(opened) - julianday(opened)) from jobs": "a difference that is always 0",
     "select price - price from jobs": "a difference that is always 0",
+    "select queued - id from jobs": "a difference of a time and the number of a row",
+    "select price / jobs.state from jobs": "a ratio of an amount and a word",
     "select jobs.price / jobs.price from jobs": "a ratio that is always 1",
 }
 
