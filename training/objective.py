@@ -72,6 +72,6 @@ def answers(config: TrainConfig, base: Base, groups: Iterable[Group], held_out: 
     measured, _ = pack(tokenise(held_out, base.tokenizer, stop), rows, config.seed, base.max_length)
 
     def loss(model: TrainModel, one: Pack, step: Sequence[Pack]) -> Tensor:
-        return (pack_loss(model, one, config.label_smoothing, training=True) / total_weight(step))[None]
+        return (pack_loss(model, one) / total_weight(step))[None]
 
     return Objective(packs, measured, left_out, loss, evaluate)

@@ -71,18 +71,9 @@ class Jacobi:
     first_guess: Guess = "prompt"
     draws: Annotated[int, typer.Option("--draws", min=1, help="Noisy chains per answer; its prompt is fed once.")] = 1
     window: Annotated[int, typer.Option("--window", min=2, help="Blocks over which noise grows (jacobi_forcing).")] = 16
-    schedule: Annotated[
-        Literal["linear", "random", "reverse"], typer.Option("--schedule", help="Of the noise (jacobi_forcing).")
-    ] = "linear"
     shift: Annotated[
         bool, typer.Option("--shift/--no-shift", help="Begin each answer anywhere in the window (jacobi_forcing).")
     ] = True
-    consistency: Annotated[
-        Literal["global", "local"], typer.Option("--consistency", help="With the fixed point or the next state (cllm).")
-    ] = "global"
-    half_correct: Annotated[
-        bool, typer.Option("--half-correct", help="Also states whose wrong tokens are half corrected (cllm).")
-    ] = False
 
     def config(self) -> "JacobiConfig":
         """Raises TrainingError."""

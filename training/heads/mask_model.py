@@ -148,7 +148,7 @@ class MaskModel(TrainModel):
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        super().__init__(config, weights, {}, None, dtype, device)
+        super().__init__(config, weights, {}, 0.0, dtype, device)
         adapter.check_fits(config)
         for name, array in adapter.arrays().items():
             self._train(name, torch.from_numpy(array))
@@ -382,7 +382,7 @@ class MaskLesson:
         """The target with an adapter in training."""
         weights = dict(merged_weights(read_weights(base.folder), self.adapter))
         begun = self._begun(config.seed, base, weights[_EMBEDDING][self.like])
-        kind = GpuMaskModel if gpu_model_fits(base.config, device, dropout=False) else MaskModel
+        kind = GpuMaskModel if gpu_model_fits(base.config, device) else MaskModel
         model = kind(base.config, weights.items(), begun, dtype, device)
 
         def write(folder: Path) -> None:

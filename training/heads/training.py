@@ -228,7 +228,7 @@ def _states_of(base: Base, adapter: Adapter | None, dtype: str, device: str) -> 
         return EngineStates(load_text_decoder(str(base.folder), dtype=dtype, device=where.type, adapter=own))
     chosen, _ = chosen_dtype(dtype, where.type)
     weights = merged_weights(read_weights(base.folder), adapter)
-    model = TrainModel(base.config, weights, {}, None, tensor_dtype(chosen), where)
+    model = TrainModel(base.config, weights, {}, 0.0, tensor_dtype(chosen), where)
     return lambda pack, taps: model.states(model.rows(pack), taps)
 
 

@@ -65,7 +65,7 @@ def responses(count: int = 6) -> list[Response]:
 
 def own_responses(base: Base) -> list[Response]:
     """The target's own greedy answers of eight tokens to the same prompts."""
-    model, found = TrainModel(base.config, read_weights(base.folder), {}, None, torch.float32, CPU), []
+    model, found = TrainModel(base.config, read_weights(base.folder), {}, 0.0, torch.float32, CPU), []
     for response in responses():
         answer = tuple[int, ...]()
         for _ in range(8):

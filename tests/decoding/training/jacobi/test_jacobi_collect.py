@@ -86,9 +86,7 @@ def test_the_answer_is_what_plain_decoding_writes(decoder: TextDecoder, trajecto
 @pytest.fixture(scope="module")
 def model(folder: Path) -> TrainModel:
     """Another forward than the one that decoded: no cache, no draft."""
-    return ready_model(
-        load_base(str(folder)), None, TrainConfig(lora=None, steps=1), torch.float32, torch.device("cpu")
-    )
+    return ready_model(load_base(str(folder)), None, torch.float32, torch.device("cpu"))
 
 
 @torch.no_grad()
@@ -290,7 +288,7 @@ def sweep_alone(model: TrainModel, pack: JacobiPack) -> dict[int, int]:
 
 def test_a_sweep_answers_to_the_guess_and_leaves_the_clean_text(base: Base) -> None:
     """One sweep and the next, against every noisy token's text run alone."""
-    model = ready_model(base, None, CONFIG, torch.float32, torch.device("cpu"))
+    model = ready_model(base, None, torch.float32, torch.device("cpu"))
     packs, _ = fill(list(examples(made(base), HOW, 0).values()), 300, 0, JacobiBuilder)
     for each in packs:
         once, twice = swept(model, each, 1), swept(model, each, 2)
