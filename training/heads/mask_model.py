@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+import typer
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask
@@ -312,31 +314,27 @@ _EMBEDDING = "model.embed_tokens.weight"
 
 @dataclass(frozen=True, slots=True)
 class MaskConfig:
-    """depths: how many tokens masks predict after a token. rank: components of each layer's change. decay: weight of a depth,
-    of that of the depth before. chains: the most chains of masks in a pack, drawn again each time. pair_rank, pair_tokens: of
-    the scores of pairs; rank 0 trains none. alone: weight of what masks say without them. ahead: tokens that a mask, and a row
-    of text, predicts beyond its own, by heads of rank ahead_rank; then a chain has a mask for each depth, or for every second
-    and so on up to 1 + ahead, drawn again each time.
+    """The options of `sqlagent train masks`. The chains of a pack are drawn again each time; with `ahead`, so is whether a
+    chain has a mask for each depth, or for every second and so on up to 1 + ahead.
     """
 
-    depths: int = 8
-    rank: int = 64
-    decay: float = 0.85
-    chains: int = 192
-    pair_rank: int = 32
-    pair_tokens: int = 1024
-    alone: float = 0.25
-    ahead: int = 0
-    ahead_rank: int = 128
-
-    def __post_init__(self) -> None:
-        counts = self.depths, self.rank, self.chains, self.pair_tokens, self.ahead_rank
-        if min(counts) < 1 or not 0.0 < self.decay <= 1.0:
-            raise TrainingError(
-                "depths, ranks, chains and pair_tokens must be 1 or more, and decay above 0 and at most 1"
-            )
-        if min(self.pair_rank, self.alone, self.ahead) < 0:
-            raise TrainingError("pair_rank, alone and ahead must not be negative")
+    depths: Annotated[int, typer.Option("--depths", min=1, help="Tokens that masks predict after a token.")] = 8
+    rank: Annotated[int, typer.Option("--rank", min=1, help="Components of each layer's change.")] = 64
+    decay: Annotated[
+        float, typer.Option("--decay", min=0.01, max=1.0, help="Weight of a depth, of that of the depth before.")
+    ] = 0.85
+    chains: Annotated[int, typer.Option("--chains", min=1, help="Chains of masks in a pack.")] = 192
+    pair_rank: Annotated[
+        int, typer.Option("--pair-rank", min=0, help="Rank of the scores of pairs of tokens; 0 for none.")
+    ] = 32
+    pair_tokens: Annotated[int, typer.Option("--pair-tokens", min=1, help="Tokens that have such scores.")] = 1024
+    alone: Annotated[
+        float, typer.Option("--alone", min=0.0, help="Weight of what masks say without the token before.")
+    ] = 0.25
+    ahead: Annotated[
+        int, typer.Option("--ahead", min=0, help="Tokens that a mask and a row of text predict beyond their own.")
+    ] = 0
+    ahead_rank: Annotated[int, typer.Option("--ahead-rank", min=1, help="Rank of the heads that do.")] = 128
 
 
 @dataclass(frozen=True, slots=True)

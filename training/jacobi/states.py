@@ -1,12 +1,8 @@
 """What Jacobi training learns from: states of trajectories or made-up ones, packed as branches.
 
-What Jacobi training depends on besides `TrainConfig`.
-
-Chooses the states of a trajectory that a model is trained on, which are the noise that it sees.
-
-Consistency LLMs (arXiv 2403.00835) take each block alone, after clean text, in one of its states at random. Jacobi Forcing
-(arXiv 2512.14681) takes windows of blocks in which noise grows from block to block, each after the noisy ones before it.
-Plain data, no tensors.
+States are the noise that a model sees in training. Consistency LLMs (arXiv 2403.00835) take each block alone, after clean text,
+in one of its states at random. Jacobi Forcing (arXiv 2512.14681) takes windows of blocks in which noise grows from block to
+block, each after the noisy ones before it.
 
 Clean and noisy text of many answers in one forward, as branches of one token forest.
 
@@ -37,16 +33,17 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from random import Random
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from zlib import crc32
 
 import numpy as np
 import torch
+import typer
 from torch import Tensor
 
 from decoding.methods.mask_guesses import FirstGuess, Guesses, first_guesses
 from decoding.tokenizer import Tokenizer
-from training.config import TrainConfig, TrainingError
+from training.config import TrainConfig
 from training.jacobi.trajectory import State, Trajectory
 from training.objective import Objective, checked_rows, some
 from training.packs.groups import Group, Tokens, stop_token, tokenise
@@ -54,12 +51,15 @@ from training.packs.packing import NO_PATH, ROOT, Floats, Forest, Pack, Path, co
 from training.run.base import Base, evaluate, target_loss, total_weight
 from training.run.gpu_model import TrainModel
 
-JacobiMethod = Literal["cllm", "jacobi_forcing"]
+Guess = Annotated[
+    FirstGuess,
+    typer.Option("--first-guess", help="What a block begins with (in training with --sweeps): see `jacobi`."),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class JacobiConfig:
-    """Options of both methods; each method reads its own.
+    """The options of `sqlagent train jacobi`.
 
     The consistency loss begins near that of random guessing (10.8 nats for 49,152 tokens) while the answers' loss is 0.1, so
     with equal weights it would dominate the first steps. CLLM's code gives the answers ten times the weight, which took its
@@ -68,30 +68,34 @@ class JacobiConfig:
     moments.
     """
 
-    method: JacobiMethod = "jacobi_forcing"
-    ar_weight: float = 10.0  # of the cross-entropy on the model's own answers and on gold ones
-    consistency_weight: float = 1.0  # of the soft cross-entropy from noisy to clean rows
-    consistency_warmup: float = 0.1  # share of the run in which that weight rises from 0
-    gold_share: float = 1.0  # at most this many gold answers per trajectory
-    sweeps: int | None = None  # make states during training, by 0 to N sweeps over a first guess; None: collected
-    block_size: int = 16  # of states made during training; collected ones have their own
-    first_guess: FirstGuess = "prompt"  # of states made during training
-    draws: int = 1  # noisy chains per answer; they share its clean text in the forward
-    # Jacobi Forcing
-    window: int = 16  # blocks over which noise goes from 0 to 1
-    shift: bool = True  # start answers at a random block of the window, so that short ones see its noisy end, too
-
-    def __post_init__(self) -> None:
-        if self.method == "jacobi_forcing" and self.window < 2:
-            raise TrainingError(f"window must be 2 blocks or more, not {self.window}: noise grows from block to block")
-        if (self.sweeps or 0) < 0 or self.block_size < 2:
-            raise TrainingError(f"sweeps must not be negative, nor a block of {self.block_size} tokens shorter than 2")
-        if self.draws < 1:
-            raise TrainingError(f"draws must be 1 or more, not {self.draws}")
-        if min(self.ar_weight, self.consistency_weight, self.gold_share) < 0:
-            raise TrainingError("loss weights and shares must not be negative")
-        if not 0 <= self.consistency_warmup < 1:
-            raise TrainingError(f"consistency_warmup must be a part of the run, not {self.consistency_warmup}")
+    method: Annotated[Literal["cllm", "jacobi_forcing"], typer.Option("--method")] = "jacobi_forcing"
+    ar_weight: Annotated[
+        float, typer.Option("--ar-weight", min=0.0, help="Of the cross-entropy of the answers, own and gold.")
+    ] = 10.0
+    consistency_weight: Annotated[
+        float, typer.Option("--consistency-weight", min=0.0, help="Of the soft cross-entropy from noisy to clean.")
+    ] = 1.0
+    consistency_warmup: Annotated[
+        float, typer.Option("--consistency-warmup", min=0.0, max=0.9, help="Part of the run in which its weight rises.")
+    ] = 0.1
+    gold_share: Annotated[
+        float, typer.Option("--gold-share", min=0.0, help="Gold answers per trajectory, at most, of those in --gold.")
+    ] = 1.0
+    sweeps: Annotated[
+        int | None,
+        typer.Option(
+            "--sweeps",
+            min=0,
+            help="Make the noise while training, by 0 to N sweeps: --data then takes groups of pairs.",
+        ),
+    ] = None
+    block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block (with --sweeps).")] = 16
+    first_guess: Guess = "prompt"
+    draws: Annotated[int, typer.Option("--draws", min=1, help="Noisy chains per answer; its prompt is fed once.")] = 1
+    window: Annotated[int, typer.Option("--window", min=2, help="Blocks over which noise grows (jacobi_forcing).")] = 16
+    shift: Annotated[
+        bool, typer.Option("--shift/--no-shift", help="Begin each answer anywhere in the window (jacobi_forcing).")
+    ] = True
 
     def curve(self) -> dict[str, str]:
         """The options that the loss curve depends on."""

@@ -233,8 +233,6 @@ def test_the_consistency_loss_comes_in_slowly(base: Base, tmp_path: Path, trajec
         replace(CONFIG, steps=2, learning_rate=1e-9),
     )
     assert first["ar"] == pytest.approx(whole["ar"]) and first["consistency"] == pytest.approx(whole["consistency"] / 2)
-    with pytest.raises(TrainingError, match="part of the run"):
-        JacobiConfig(consistency_warmup=1.0)
 
 
 def test_gold_answers_are_learnt_beside_the_models_own(base: Base, trajectories: list[Trajectory]) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.decoding.models.jacobi_data import N, invented_trajectories
-from training.config import TrainingError
 from training.jacobi.states import (
     Chain,
     Example,
@@ -42,8 +41,6 @@ def test_noise_is_what_stands_from_the_first_wrong_token_on() -> None:
 def test_noise_grows_through_a_window_and_begins_again() -> None:
     assert ratios(3, 7, 0) == [0.0, 0.5, 1.0, 0.0, 0.5, 1.0, 0.0]
     assert ratios(3, 4, 2) == [1.0, 0.0, 0.5, 1.0]
-    with pytest.raises(TrainingError, match="window"):
-        JacobiConfig(window=1)
 
 
 def test_a_window_is_one_chain(trajectories: list[Trajectory]) -> None:
