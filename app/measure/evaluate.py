@@ -136,7 +136,6 @@ def evaluate(
                 out,
                 dataset=name,
                 rules=found.rules,
-                tables=found.tables_file(data),
                 model=decoding.model,
                 decoder=decoding.choice().decoder_name,
                 settings=settings | {"profile": decoding.choice().profile_name},
@@ -261,7 +260,7 @@ def ablate(
         found = dataset_named(dataset)
         measured = list(
             ablate(
-                Questions(examples, dataset, found.rules, found.tables_file(data), engine),
+                Questions(examples, dataset, found.rules, engine),
                 decoding.choice(),
                 load_model,
                 stages(decoding.adapter, Asking().agent_options(), kinds),

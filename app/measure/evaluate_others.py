@@ -72,7 +72,6 @@ def conversation(
                 out,
                 dataset="conversation",
                 rules=SPIDER.rules,
-                tables=SPIDER.tables_file(data),
                 model=decoding.model,
                 decoder=choice.decoder_name,
                 settings=settings,

@@ -73,9 +73,7 @@ def jacobi(
             out,
             lambda path, base: read_groups(path) if how.sweeps is not None else read_trajectories(path, base.sha256),
             stop_token=stop_token,
-            objective=partial(
-                jacobi_objective, how, gold=(g for path in gold or [] for g in read_groups(path))
-            ),
+            objective=partial(jacobi_objective, how, gold=(g for path in gold or [] for g in read_groups(path))),
             notes={"jacobi": asdict(how) | {"gold": [path.name for path in gold or []]}},
         )
 

@@ -192,7 +192,6 @@ class Questions:
     examples: Sequence[Example]
     dataset: str
     rules: Rules
-    tables: Path | None
     engine: Literal["duckdb", "sqlite"]
 
 
@@ -241,7 +240,6 @@ def _evaluated(
         folder,
         dataset=questions.dataset,
         rules=questions.rules,
-        tables=questions.tables,
         model=choice.model,
         decoder=choice.decoder_name,
         settings={"stage": stage.name, "adapter": stage.adapter, "at_once": at_once} | asdict(stage.options),

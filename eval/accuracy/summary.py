@@ -119,7 +119,6 @@ def summarise(
         "ex": share(correct, len(scored)),
         "ex_ci95": wilson_95(correct, len(scored)),
         "ex_of_all": share(correct, len(records)),
-        "em": mean([float(record.em) for record in scored if record.em is not None]),
         "soft_f1": mean([record.soft_f1 for record in scored if record.soft_f1 is not None]),
         "r_ves": _r_ves(scored),
         "invalid_sql_rate": share(sum(record.error is not None for record in scored), len(scored)),
@@ -173,7 +172,6 @@ def _level(records: Sequence[Record], level: str) -> dict[str, Any]:
     return {
         "n": len(at_level),
         "ex": share(correct, len(at_level)),
-        "em": mean([float(record.em) for record in at_level if record.em is not None]),
     }
 
 

@@ -30,8 +30,8 @@ from typing import Any, Literal
 
 from decoding.checkpoints.cache_folder import cache_root
 from decoding.tokenizer import Tokenizer
-from eval.scoring.spider_parse import UnreadableError, parse
-from eval.scoring.spider_rules import SpiderSchema, hardness, load_schemas
+from eval.scoring.spider_parse import Tables, UnreadableError, parse
+from eval.scoring.spider_rules import hardness, load_schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +115,10 @@ def database_file(folder: Path, db_id: str) -> Path | None:
     return file if file.is_file() else None
 
 
-def spider_difficulty(gold: str, schema: SpiderSchema | None) -> str:
+def spider_difficulty(gold: str, tables: Tables | None) -> str:
     """Spider's hardness; "" if the gold query cannot be parsed."""
     try:
-        return hardness(parse(gold, schema.tables)) if schema else ""
+        return hardness(parse(gold, tables)) if tables is not None else ""
     except UnreadableError:
         return ""
 

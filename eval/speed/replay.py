@@ -193,7 +193,7 @@ def run_methods(
     run, and what loading and asking raise.
     """
     log = RecordLog(out, study.settings(examples), Asked)
-    scorer = Scorer(study.rules, "sqlite", None, study.timeout_s, 0)
+    scorer = Scorer(study.rules, "sqlite", study.timeout_s, 0)
     try:
         for name, choice in study.checkpoints.items():
             done = {record.id for record in log.records}
