@@ -49,7 +49,6 @@ METHODS: dict[str, str] = {
     "domino": "decoding.methods.blocks:Domino",
     "jetspec": "decoding.methods.blocks:JetSpec",
     "path_tree": "decoding.methods.blocks:PathTree",
-    "cascade": "decoding.methods.baselines:Cascade",
 }
 
 

@@ -281,10 +281,9 @@ def _uncollected() -> Iterator[None]:
 
 
 def extra_parameters(method: Method) -> int:
-    """Number of parameters of the heads with which a method drafts; for a cascade, the sum over its parts."""
-    parts = [each for value in vars(method).values() for each in (value if isinstance(value, list) else [value])]
-    own = sum(weights.numel() for part in parts if isinstance(part, Module) for weights in part.parameters())
-    return own + sum(extra_parameters(part) for part in parts if isinstance(part, Method))
+    """Number of parameters of the heads with which a method drafts."""
+    heads = [part for part in vars(method).values() if isinstance(part, Module)]
+    return sum(weights.numel() for head in heads for weights in head.parameters())
 
 
 def _key(checkpoint: str, example: Example) -> str:
