@@ -200,7 +200,7 @@ class Collection:
     seed: options.Seed = 0
 
     def share(self) -> dict[str, Any]:
-        """The arguments that both kinds of collecting take: which prompts to decode, and how."""
+        """The fields of `training.packs.collect.Share`."""
         allowed = allowed_tokens(self.max_new_tokens)
         return {
             "max_new_tokens": allowed,

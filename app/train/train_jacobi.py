@@ -19,9 +19,9 @@ from app.shared import exit_codes, options, output
 from app.shared.options import spread
 from app.train.run_options import Collection, Recipe, StopToken, run, stop_on_signals
 from training.jacobi.states import Guess, JacobiConfig, jacobi_objective
-from training.jacobi.trajectory import Collecting, Trajectories, TrajectoryLog, read_trajectories
+from training.jacobi.trajectory import FILE, Collecting, Trajectories, read_trajectories
 from training.jacobi.trajectory import collect as collect_trajectories
-from training.packs.collect import gather
+from training.packs.collect import RecordLog, gather
 from training.packs.groups import read_groups
 from training.packs.prompts import ray_decoded
 from training.run.base import load_base
@@ -97,7 +97,7 @@ def collect(
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         states: dict[str, Any] = {"block_size": block_size, "only_right": only_right, "first_guess": first_guess}
         how, base = Collecting(**states, **of.share()), load_base(of.model)
-        log = TrajectoryLog(of.out, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})
+        log = RecordLog(of.out / FILE, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})
         if ray is None:
             counts = collect_trajectories(of.load()(), of.groups(), log, how, output.report, stopped)
         else:
