@@ -80,7 +80,7 @@ def _measured(root: Path, model: str, out: Path) -> tuple[list[Row], list[dict[s
     ]
     default = AgentOptions(max_attempts=1)
     rows = stages("auto", default, ["parts", "without"])
-    questions = Questions(examples, "spider", SPIDER, None, "sqlite")
+    questions = Questions(examples, "spider", SPIDER, "sqlite")
     measured = list(ablate(questions, ModelChoice(model, dtype="fp32", profile="compact"), load_model, rows, out))
     counted = dict.fromkeys(("new_tokens", "target_forwards", "steps"))
     records = [
