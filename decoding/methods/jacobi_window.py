@@ -43,7 +43,7 @@ def next_state(state: Sequence[int], choices: Sequence[int]) -> list[int]:
 def answers(draft: Draft, scores: ForwardOutput, verdict: Verdict, guess: Sequence[int]) -> list[int]:
     """The target's choices for the positions after the bonus: its answers to the rejected nodes.
 
-    Those below the accepted path come first; where that branch ends, those of the method's own guess go on. Beside other
+    Those below the accepted path come first; where that branch ends, those of the method's own guess go on. With other
     guesses in one tree, the own one is followed where the accepted path lies on it.
     """
     path, own = verdict.path, draft.below(ROOT, guess)

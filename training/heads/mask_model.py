@@ -230,20 +230,20 @@ class MaskModel(TrainModel):
         """[masks, hidden] the last layer's output at all masks. known: keys and values of the pack's rows."""
         positions = self._ids((pack.positions()[masks.anchors][:, None] + 1 + np.arange(masks.masks)).reshape(-1))
         cos, sin = self._rope.at(positions, int(positions.max()) + 1)
-        mix = self._mix_behind(pack, masks)
+        mix = self._mix_after(pack, masks)
         x, down, up = (self._weight(name) for name in TENSORS)
         x = x[:: masks.stride][: masks.masks].repeat(len(masks.anchors), 1)
         for index, pair in enumerate(known):
             x = adapted(x, down[index], up[index], self.config.rms_norm_eps)
-            x = self._layer(index, x, cos, sin, partial(_behind, mix, *pair))
+            x = self._layer(index, x, cos, sin, partial(_after, mix, *pair))
         return x
 
-    def _mix_behind(self, pack: Pack, masks: MaskRows) -> Mix:
+    def _mix_after(self, pack: Pack, masks: MaskRows) -> Mix:
         """The attention of masks to the keys of the pack's rows and, after these, of the masks."""
         return partial(attended, blocks=list(self._blocks(torch.from_numpy(_seen(pack, masks)))))
 
 
-def _behind(mix: Mix, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _after(mix: Mix, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return mix(query, torch.cat([keys, key]), torch.cat([values, value]))
 
 
@@ -265,7 +265,7 @@ class GpuMaskModel(MaskModel, GpuModel):
     def predictions(self, pack: Pack, masks: MaskRows) -> Predictions:
         return super().predictions(pack, padded(masks, gpu_model.PADDED))
 
-    def _mix_behind(self, pack: Pack, masks: MaskRows) -> Mix:
+    def _mix_after(self, pack: Pack, masks: MaskRows) -> Mix:
         ends = np.concatenate([pack.ends(), np.zeros(-pack.rows % gpu_model.PADDED, np.int32)])  # padding is not seen
         anchors = np.repeat(masks.anchors, masks.masks)
         return partial(mixed_by_trees, self._compiled, mask_blocks(ends, anchors, masks.masks, self.device))
