@@ -1,11 +1,4 @@
-"""`sqlagent eval DATASET`, `sqlagent ablate` and `sqlagent data linking`.
-
-`sqlagent eval DATASET` and `sqlagent data linking`: measure accuracy and write it to files.
-
-`evaluate_chats` measures whole conversations.
-
-`sqlagent ablate DATASET`: measures what each part of the agent adds.
-"""
+"""`sqlagent eval DATASET`, `sqlagent ablate` and `sqlagent data linking`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager

@@ -4,8 +4,6 @@ The mean of logits is the normalised geometric mean of the distributions (a prod
 14, 2002). Prompts that say the same in another order make it an ensemble without other weights, as permutation
 self-consistency does for whole answers (Tang et al., arXiv 2310.07712). A draft is scored after all prompts in one forward
 and verified against the mean, so every method writes the text of plain decoding here as well.
-
-The interface of a decoding method, which makes the drafts. Everything else is shared by all methods.
 """
 
 from abc import ABC, abstractmethod

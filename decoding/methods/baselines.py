@@ -1,7 +1,5 @@
 """Plain decoding and prompt lookup.
 
-Plain autoregressive decoding, which never guesses. Every other method is compared with it.
-
 Prompt lookup: copy what followed the last tokens the previous times they appeared.
 
 github.com/apoorvumang/prompt-lookup-decoding. Looks in the prompt, in the text so far and in the conversation's recall;

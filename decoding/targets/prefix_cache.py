@@ -1,20 +1,14 @@
 """Caches of keys and values: a text's own, and prefixes that texts share.
 
-What is remembered per token of one sequence: keys and values, or tapped hidden states. Knows no model.
-
 A step writes its rows directly after the committed ones. Committing a chain moves nothing, dropping rows costs nothing,
 and of a tree path only the accepted rows that lie out of place are moved.
 
 Hidden states of one sequence's tokens, a plane per tap: rows that it shares with the sequence that it continues, and its own
 after them. To copy those of a prompt would take as long as a forward, most of it for memory that was not in use before.
 
-One open sequence of a cached target, and the chunks in which it is fed to a forward.
-
 What closed sequences leave for later ones: which prefix is the longest, and which entry goes first.
 
 A policy only: what an entry holds (keys, values, hidden states) is the target's business. One cache belongs to one target.
-
-Keys and values of prompts' beginnings on disk: a later process need not compute those of a schema that it asks about.
 
 Files hold the keys and values of a page of positions each. A file's name is a digest of the model and of all tokens up to the
 page's end, so a page is taken for the same text only. The files that were used last stay. Only this user can read them.

@@ -1,10 +1,6 @@
 """Ablation: what each part of the agent is worth. The same questions are asked in every row's configuration.
 
-A decoder that decodes no text twice, for runs that ask the same questions again in another configuration.
-
-The rows of an ablation: which configurations are measured, and with which other row each is compared.
-
-A text that the model has written in one row is not decoded again in another (`eval.accuracy.ablation`). So rows have
+A text that the model has written in one row is not decoded again in another. So rows have
 no times, which `sqlagent eval` measures, but forwards: those of the first decoding of each text.
 """
 

@@ -1,11 +1,6 @@
 """Checks of the harness: gold against itself, and the recall of schema linking.
 
-Checks the harness against itself: scores every gold query as if it were the prediction.
-
-Measures the recall of schema linking: the share of the tables and columns used by gold SQL that a prompt under a
-budget shows.
-
-Needs no model. The prompt's schema is cut by `agent.ask_model.shown`, as in a conversation.
+Linking is measured without a model. The prompt's schema is cut by `agent.ask_model.shown`, as in a conversation.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,10 +1,7 @@
 """Computes a run's figures from its records: accuracy, and how far confidences can be trusted.
 
-How far confidences can be trusted: pure functions of (confidence, whether the answer was right). All shares are of 1.
-
-Computes a run's figures from its records, in pure functions. All accuracies are fractions of 1.
-
-`n` counts the questions, `executed` those that could be scored; every accuracy is over the latter.
+All figures are pure functions of the records, and all shares are of 1. `n` counts the questions, `executed` those that could be
+scored; every accuracy is over the latter.
 """
 
 import math

@@ -1,7 +1,5 @@
 """Reads benchmarks from their official files.
 
-Reads Spider and BIRD as lists of examples from their official folder layouts. Runs no query.
-
 Reads prompts that do not ask for SQL, from the published files (JSON Lines) of Spec-Bench, GSM8K and HumanEval.
 
 Authored databases: a folder each, with a script that makes the database, questions, and dialogues.
@@ -13,8 +11,6 @@ Authored databases: a folder each, with a script that makes the database, questi
 
 `sql` is SQLite's; "" marks a question that the data cannot answer. Training reads `train` alone, thresholds and stopping are
 chosen on `choosing`, and `sealed` is read by commands only.
-
-Reads the training questions of Spider, Spider-Syn and BIRD, and makes sure that no dev questions are among them.
 """
 
 import gzip

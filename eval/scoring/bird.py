@@ -1,6 +1,4 @@
-"""BIRD's rules and scores, as in the official scripts.
-
-BIRD's scores by the rules of the official scripts: EX (DAMO-ConvAI `bird/llm/src/evaluation.py`), soft F1 and R-VES
+"""BIRD's scores by the rules of the official scripts: EX (DAMO-ConvAI `bird/llm/src/evaluation.py`), soft F1 and R-VES
 (bird-bench/mini_dev `evaluation_f1.py`, `evaluation_ves.py`). Pure functions of rows and times; nothing here runs SQL.
 
 All scores are fractions: 1.0 is what the official scripts print as 100.

@@ -1,8 +1,4 @@
-"""How a benchmark judges an answer, and SQL as text.
-
-Handles SQL as text: comments, quotes, statements and the word DISTINCT. It has no grammar, so it accepts wrong SQL.
-
-How a benchmark judges an answer: which SQL runs, which rows are right, and which files its official script reads.
+"""How a benchmark judges an answer, and SQL as text (without a grammar, so that wrong SQL is accepted).
 
 `SpiderRules` and `BirdRules` are the official ones. Subclasses inherit the defaults below.
 """

@@ -6,8 +6,6 @@ In bf16, and in int8 on torch's operators, a forward's rounding depends on its n
 its logits (in fp32 no text diverges; a test checks that). A divergence is harmless if the target itself scores the two
 tokens almost equally.
 
-The table of checkpoints and decoding methods: the agent's calls to a model are decoded again with every method.
-
 For each checkpoint, the agent answers each question with plain decoding, and its SQL is scored. Then every text that it asked
 for is decoded with every method, including plain. The methods take turns, so that drifts of the machine's speed affect all
 equally. They have the same prompt, grammar and recall, and find the prompt in the prefix cache, so that times do not include

@@ -1,7 +1,5 @@
 """How block heads are trained: DFlash, JetSpec, Domino and our path tree.
 
-Sizes that a new head takes from its target.
-
 How block heads are trained: from random anchors, each followed by a block of masks and preceded by its context.
 
 Losses are means over a block's guesses, weighted by depth: exp(-i / gamma) for guess i = 0, 1, ... (DFlash, arXiv 2602.06036).

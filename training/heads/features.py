@@ -6,15 +6,11 @@ A folder holds `states.bf16` (raw, [rows, taps, hidden], in the order of the pac
 `features.json` (the target, the taps). A number takes 2 bytes, so a row takes 6,912 bytes for six taps of a target of width
 576. Tokens that texts share are one row.
 
-How a kind of head is trained, and the tokens that it may draft.
-
 How a kind of head is trained: its input, and how its objective is made by name (`decoding.heads.kinds`).
 
 The target is frozen. Its hidden states of whole texts (prompt and the target's own answer) are computed once and stored on disk
 (`features`); heads of all kinds are trained on them. Texts come in forests (`training.packs.packing`): tokens that
 several texts share are one row, and a row sees its ancestors and itself.
-
-The draft vocabulary in training: frequent tokens and the batch's, as in `decoding.heads.kinds.draft_ids`.
 """
 
 import hashlib

@@ -1,11 +1,4 @@
-"""Trains one head on features: what the loop needs, and the two long steps, each resumable.
-
-What the training loop needs to train one head on features.
-
-The two long steps of making a head, each resumable: computing the target's states of its responses, and training on them.
-
-Turns a trained head into a shipped one with 4 bits per weight, and measures by decoding what that costs.
-"""
+"""Trains one head on features: what the loop needs, and the two long steps, each resumable."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Jacobi trajectories: their file format, and how they are collected.
 
-Jacobi trajectories, and the file format that holds them.
-
 A file of trajectories is JSON Lines, UTF-8, as `record_log` writes them. The first line says how they were collected; every
 other line is a trajectory, or a prompt that was left out and why:
 

@@ -1,11 +1,7 @@
 """Collects a model's answers to the prompts of training data, in a file that a stopped run resumes.
 
-A file of collected records, one JSON object per line; the first line says how they were collected.
-
 Every other line is a record, or a prompt that was left out and why: `{"prompt": "...", "left_out": "repeats"}`. Each line is
 flushed to disk, so that a killed collection can resume where it stopped.
-
-Collects a model's answers to the prompts of training data with the real decode loop: in batches, resumable.
 
 The caller decides what to decode for each prompt and what to keep of it: Jacobi trajectories, or texts for draft heads.
 """

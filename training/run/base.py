@@ -1,11 +1,4 @@
-"""What a run starts from, what it trains and writes, and the loss of a pack.
-
-What a run starts from and what it writes: a base checkpoint in, an adapter or a whole model out.
-
-What a run trains and writes: a language model (an adapter or all of it), or something else that has parameters.
-
-The loss of a pack's targets, and figures on held-out packs.
-"""
+"""What a run starts from, what it trains and writes, and the loss of a pack."""
 
 import shutil
 from collections import defaultdict

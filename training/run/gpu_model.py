@@ -3,8 +3,6 @@
 Low-rank factors are merged into their weights once a forward, which costs less than two more products for each of so many
 rows; rows are padded to a few sizes, so that little is compiled. The same numbers as `TrainModel`'s up to rounding.
 
-A layer of the Llama, Qwen2 and Qwen3 families around its attention, for any way of getting at its weights.
-
 The differentiable forward of the Llama, Qwen2 and Qwen3 families over one pack, full or low-rank.
 
 Tensors have transformers' names. There is no cache and no batch dimension: all rows of a pack go through the linear layers

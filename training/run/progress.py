@@ -1,15 +1,4 @@
-"""A run's length, progress, reports and checkpoints.
-
-Tunes the C library's allocator for the memory that every pack takes and frees.
-
-The length of a run, its progress, and the learning rate that follows from it.
-
-Reports the progress of a run: a line per step in a file, and a line on stderr from time to time.
-
-What a run needs to resume where it stopped: one file, replaced atomically.
-
-The processes that train together: one, or those that torchrun started.
-"""
+"""A run's length, progress, reports and checkpoints."""
 
 import ctypes
 import json

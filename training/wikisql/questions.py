@@ -1,6 +1,4 @@
-"""Reads WikiSQL's training questions, and keeps those whose SQL a careful writer would write.
-
-Reads WikiSQL's training file: one nameless table a line, with its columns and its questions.
+"""Reads WikiSQL's training file: one nameless table a line, with its columns and its questions.
 
 Cleans WikiSQL's questions: keeps those whose SQL a careful writer would have written, and writes it as in Spider.
 
