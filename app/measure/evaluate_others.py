@@ -20,7 +20,7 @@ from agent.assemble import load_model
 from agent.assistant import Assistant
 from app.measure.evaluate import AnyData, AnyEngine, OneDatabase, QuestionLimit, Sample
 from app.shared import exit_codes, options, output
-from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread
+from app.shared.options import Asking, DatabaseOptions, Decoding, Query, fixed, spread
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import SamplingParams
 from eval.accuracy.dialogues import BUNDLED, TurnRecord, ask_dialogues, authored_dialogues, in_short, read_dialogues
@@ -203,55 +203,22 @@ Continues = Annotated[
     bool,
     typer.Option("--base/--chat", help="Let the model continue the start of the text instead of answering a chat."),
 ]
-NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1)]
+MOST_TOKENS = {"humaneval": 384, "gsm8k": 320}
 
 
 @spread
-def humaneval(
-    data: Annotated[Path, typer.Option("--data", help="HumanEval.jsonl.", dir_okay=False)],
-    out: options.Out,
-    decoding: Decoding = Decoding(),
-    decoders: Decoders = "plain,jacobi_forcing",
-    limit: Limit = None,
-    base: Continues = False,
-    max_new_tokens: NewTokens = 384,
-    seed: options.Seed = 0,
-) -> None:
-    """Let the model write HumanEval's functions, and run their tests: pass@1, and what each decoder needed.
-
-    Programs run in processes without network or files. The last line on stdout is the summary as JSON.
-    """
-    _measured("humaneval", data, out, decoding, decoders, limit, base, max_new_tokens, seed)
-
-
-@spread
-def gsm8k(
-    data: Annotated[Path, typer.Option("--data", help="GSM8K's test set, one problem a line.", dir_okay=False)],
-    out: options.Out,
-    decoding: Decoding = Decoding(),
-    decoders: Decoders = "plain,jacobi_forcing",
-    limit: Limit = None,
-    base: Continues = False,
-    max_new_tokens: NewTokens = 320,
-    seed: options.Seed = 0,
-) -> None:
-    """Let the model solve GSM8K's problems: pass@1 by the last number, and what each decoder needed.
-
-    The last line on stdout is the summary as JSON.
-    """
-    _measured("gsm8k", data, out, decoding, decoders, limit, base, max_new_tokens, seed)
-
-
-def _measured(
+def _text_task(
     kind: str,
-    data: Path,
-    out: Path,
-    decoding: Decoding,
-    decoders: str,
-    limit: int | None,
-    continues: bool,
-    max_new_tokens: int,
-    seed: int,
+    data: Annotated[Path, typer.Option("--data", help="The published test set, one task a line.", dir_okay=False)],
+    out: options.Out,
+    decoding: Decoding = Decoding(),
+    decoders: Decoders = "plain,jacobi_forcing",
+    limit: Limit = None,
+    base: Continues = False,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="Default: 384 for HumanEval, 320 for GSM8K.")
+    ] = None,
+    seed: options.Seed = 0,
 ) -> None:
     from eval.accuracy.text_tasks import read_tasks, solve_all, summary, write_summary
 
@@ -260,11 +227,12 @@ def _measured(
         for name in methods:
             load_method(name)
         tasks, choice = read_tasks(kind, data, limit), decoding.choice()
-        settings = SamplingParams(temperature=decoding.temperature, seed=seed, max_new_tokens=max_new_tokens)
-        asked = {**asdict(choice), "seed": seed, "max_new_tokens": max_new_tokens, "continues": continues}
+        most = max_new_tokens or MOST_TOKENS[kind]
+        settings = SamplingParams(temperature=decoding.temperature, seed=seed, max_new_tokens=most)
+        asked = {**asdict(choice), "seed": seed, "max_new_tokens": most, "continues": base}
         with output.stderr.status("loading the model") as status:
             decoder = load_model(choice).decoder
-            records = solve_all(decoder, tasks, methods, settings, continues, out, asked, status.update)
+            records = solve_all(decoder, tasks, methods, settings, base, out, asked, status.update)
         found = {"task": kind, "model": decoding.model} | summary(records)
         write_summary(out, found)
     rows = [[f"{each:.2f}" if isinstance(each, float) else each for each in row.values()] for row in found["rows"]]
@@ -274,3 +242,15 @@ def _measured(
         f"pass@1 {100 * found['pass_at_1']:.1f} % (95 % CI {low} to {high}, n = {found['n']})", highlight=False
     )
     output.print_json(found)
+
+
+humaneval = fixed(_text_task, kind="humaneval")
+humaneval.__doc__ = """Let the model write HumanEval's functions, and run their tests: pass@1, and what each decoder needed.
+
+Programs run in processes without network or files. The last line on stdout is the summary as JSON.
+"""
+gsm8k = fixed(_text_task, kind="gsm8k")
+gsm8k.__doc__ = """Let the model solve GSM8K's problems: pass@1 by the last number, and what each decoder needed.
+
+The last line on stdout is the summary as JSON.
+"""
