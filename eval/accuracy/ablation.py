@@ -49,9 +49,9 @@ class ReusingDecoder(TextDecoder):
             yield from (_numbered(piece, number) for piece in self._kept[keys[number]])
         if missing:
             asked = [settings[number] for number in missing]
-            yield from self._decoded(prompt, asked, missing, [keys[number] for number in missing], cancelled)
+            yield from self._new_texts(prompt, asked, missing, [keys[number] for number in missing], cancelled)
 
-    def _decoded(
+    def _new_texts(
         self,
         prompt: str,
         settings: Sequence[SamplingParams],
