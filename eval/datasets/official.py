@@ -361,7 +361,4 @@ def _question(source: Source, number: int, entry: dict[str, Any], text: str, sql
 
 
 def _entries(file: Path) -> list[dict[str, Any]]:
-    if not file.is_file():
-        raise DatasetError(f"{file} is not there: name the folder that holds spider/, spider_syn/ and bird/")
-    entries: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return entries
+    return _read_json(file, "name the folder that holds spider/, spider_syn/ and bird/")

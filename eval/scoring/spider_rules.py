@@ -26,8 +26,6 @@ from eval.scoring.rules import (
 )
 from eval.scoring.spider_parse import ColumnUse, Condition, Conditions, Expression, Query, Tables
 
-_Row = tuple[object, ...]
-
 _CURRENT_YEAR = re.compile(r"YEAR\s*\(\s*CURDATE\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
 _SPLIT_OPERATORS = (("> =", ">="), ("< =", "<="), ("! =", "!="))
 
@@ -59,7 +57,7 @@ def order_matters(gold: str) -> bool:
     return "order by" in gold.lower()
 
 
-def spider_match(gold_rows: Sequence[_Row], predicted_rows: Sequence[_Row], ordered: bool) -> bool:
+def spider_match(gold_rows: Sequence[Row], predicted_rows: Sequence[Row], ordered: bool) -> bool:
     """Whether some order of the prediction's columns makes the two results equal, as lists if `ordered`, otherwise as bags.
 
     Two empty results are equal whatever their columns.
@@ -75,7 +73,7 @@ def spider_match(gold_rows: Sequence[_Row], predicted_rows: Sequence[_Row], orde
     return _columns_can_be_matched(gold_rows, predicted_rows)
 
 
-def _same_cells(gold_rows: Sequence[_Row], predicted_rows: Sequence[_Row], ordered: bool) -> bool:
+def _same_cells(gold_rows: Sequence[Row], predicted_rows: Sequence[Row], ordered: bool) -> bool:
     """The official quick test: whether the rows are equal after each is sorted by its cells' text and type.
 
     It is stricter than equality of values: (1, 1.5) and (1.0, 1.5) sort differently, so they are judged different.
@@ -84,11 +82,11 @@ def _same_cells(gold_rows: Sequence[_Row], predicted_rows: Sequence[_Row], order
     return gold == predicted if ordered else set(gold) == set(predicted)
 
 
-def _sorted_cells(row: _Row) -> _Row:
+def _sorted_cells(row: Row) -> Row:
     return tuple(sorted(row, key=lambda cell: f"{cell}{type(cell)}"))
 
 
-def _columns_can_be_matched(gold_rows: Sequence[_Row], predicted_rows: Sequence[_Row]) -> bool:
+def _columns_can_be_matched(gold_rows: Sequence[Row], predicted_rows: Sequence[Row]) -> bool:
     """Search for a bijection of columns that makes the bags of rows equal, one gold column after the other.
 
     A partial choice is pursued only while the rows, cut to the chosen columns, are equal as bags.
@@ -109,9 +107,9 @@ def _columns_can_be_matched(gold_rows: Sequence[_Row], predicted_rows: Sequence[
     return False
 
 
-def _distinct_columns(columns: Sequence[_Row], chosen: tuple[int, ...]) -> list[int]:
+def _distinct_columns(columns: Sequence[Row], chosen: tuple[int, ...]) -> list[int]:
     """The unused columns, one for each content: equal columns are interchangeable, and trying all would be exponential."""
-    free: dict[_Row, int] = {}
+    free: dict[Row, int] = {}
     for index, column in enumerate(columns):
         if index not in chosen:
             free.setdefault(column, index)

@@ -13,7 +13,6 @@ The target is frozen. Its hidden states of whole texts (prompt and the target's 
 several texts share are one row, and a row sees its ancestors and itself.
 """
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -126,15 +125,6 @@ def groups_of(responses: Iterable[Response]) -> list[list[TokenPair]]:
     for response in responses:
         groups[response.group] += response.pairs()
     return list(groups.values())
-
-
-def digest_of(packs: Iterable[Pack]) -> str:
-    """SHA-256 of what the forests hold."""
-    digest = hashlib.sha256()
-    for each in packs:
-        for part in each.arrays():
-            digest.update(part.tobytes())
-    return digest.hexdigest()
 
 
 States = Callable[[Pack, Sequence[int]], Tensor]

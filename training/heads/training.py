@@ -31,13 +31,13 @@ from training.heads.features import (
     HeadObjective,
     Origin,
     States,
-    digest_of,
     packs_of,
     write_features,
 )
 from training.heads.responses import Response, read_responses
 from training.loop import Outcome, train
 from training.objective import Objective
+from training.packs.packing import digest_of
 from training.run.base import Base, Subject
 from training.run.gpu_model import TrainModel
 from training.run.progress import join

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from decoding.json_log import whole_lines
 from training.config import TrainConfig, TrainingError
 
 # Parameters of glibc's mallopt, from malloc.h.
@@ -126,14 +127,7 @@ class Reporter:
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """The records of a run so far; an incomplete last line, which a killed run leaves, is left out."""
     path = folder / LOG
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    records = []
-    for line in lines:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            break
-    return records
+    return [json.loads(line) for _, line in whole_lines(path)] if path.exists() else []
 
 
 def duration(seconds: float) -> str:

@@ -23,10 +23,9 @@ from eval.datasets.official import Example
 from eval.datasets.selection import load_dataset
 from eval.scoring.bird import BIRD, r_ves, time_reward
 from eval.scoring.referee import Referee, Task
-from eval.scoring.rules import PLACEHOLDER, Rules, first_statement, one_line, without_distinct
+from eval.scoring.rules import PLACEHOLDER, Row, Rules, first_statement, one_line, without_distinct
 from eval.scoring.spider_parse import parse
 from eval.scoring.spider_rules import SPIDER, hardness, load_schemas, spider_match
-from eval.scoring.spider_rules import _Row as Row
 
 _FIXTURES = Path(__file__).parent / "fixtures"
 PAIRS: list[dict[str, Any]] = json.loads((_FIXTURES / "spider_verdicts.json").read_text())["pairs"]
