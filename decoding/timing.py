@@ -1,11 +1,5 @@
 r"""How long forwards take on this machine, at most could, and would have taken with plain decoding.
 
-The key of a measured time: a model in a number format, on a device of this machine, with so many threads and processes.
-
-How fast plain decoding can be at most on this machine: every token reads all matrices of the model from memory once.
-
-Measures how long a target's forward takes on this machine, by context and draft size.
-
 Measure the embedded model at 400 tokens of context:
 
     python -c "from decoding.serving.load import load_text_decoder as load; \

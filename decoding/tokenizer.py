@@ -4,8 +4,6 @@ A checkpoint's Jinja chat template, rendered as transformers does it, in jinja2'
 
 A template comes with a downloaded model, so it must neither reach Python's internals nor change its arguments.
 
-Converts token strings to text, a few at a time, without ever splitting a character.
-
 A detokenizer's pieces add up to exactly what the `tokenizers` library returns for all tokens at once. The decoder named in
 tokenizer.json determines which detokenizer is used.
 

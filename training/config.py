@@ -4,8 +4,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
 
 class TrainingError(ValueError):
     """A training run that is not possible; the one-line message says what to change."""
@@ -17,10 +15,6 @@ class LoraConfig:
 
     rank: int = 32
     alpha: float = 64.0
-    targets: tuple[str, ...] = LINEAR_LAYERS
-    dropout: float = 0.0
-    rank_stabilised: bool = False  # rsLoRA: scale is alpha / sqrt(rank)
-    b_rate: float = 1.0  # LoRA+ (arXiv 2402.12354): ratio of B's learning rate to A's
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,6 @@ class TrainConfig:
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.99)
     clip: float = 1.0  # maximum norm of the gradient; 0: no clipping
-    label_smoothing: float = 0.0
     pack_tokens: int = 1024  # rows of a forward
     accumulate: int = 4  # packs per step and process
     steps: int | None = None
@@ -51,7 +44,6 @@ class TrainConfig:
     checkpoint_minutes: float = 10.0
     checkpoint_steps: int | None = None
     validate_steps: int | None = None
-    sharded: bool = False  # only without lora: split fp32 weights, moments and gradients among the processes
     stop_token: str | None = None  # its name, needed if the model has several
 
     def __post_init__(self) -> None:
@@ -61,8 +53,6 @@ class TrainConfig:
             raise TrainingError("only low-rank training can start from an adapter: leave out --full or --init-adapter")
         if self.grow_rank and not self.init_adapter:
             raise TrainingError("only an adapter that is there can grow: give --init-adapter, or --rank for a new one")
-        if self.sharded and self.lora:
-            raise TrainingError("--sharded needs --full: a low-rank run has too little state to split")
         for name in ("learning_rate", "pack_tokens", "accumulate", "steps", "epochs", "minutes"):
             if (value := getattr(self, name)) is not None and value <= 0:
                 raise TrainingError(f"{name} must be greater than 0, not {value}")
@@ -71,8 +61,7 @@ class TrainConfig:
         """The options that the loss curve depends on: a run can be resumed with other lengths or intervals, but not with others
         of these.
         """
-        free = {"steps", "epochs", "minutes", "device", "sharded"}
+        free = {"steps", "epochs", "minutes", "device"}
         free |= {"checkpoint_minutes", "checkpoint_steps", "validate_steps"}
-        free |= set() if self.grow_rank else {"grow_rank"}  # so that runs begun before it was there can be resumed
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
         return {name: repr(value) for name, value in values.items()}

@@ -109,7 +109,7 @@ def collect(
         {**settings, "tap": tap, "look_below": look_below, "plans": plans, "questions": fingerprint(examples)},
         Pool,
     )
-    scorer = Scorer(SPIDER, "sqlite", None, timeout_s, 0)
+    scorer = Scorer(SPIDER, "sqlite", timeout_s, 0)
     done, seen = {pool.id for pool in log.records}, dict[str, list[Seen]]()
 
     def watch(example: Example, toolbox: AgentContext, readings: Sequence[RankedReading]) -> None:

@@ -1,6 +1,5 @@
 """What a run learns: packs, and their loss. That is all that the loop knows about a kind of training."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from training.config import TrainConfig, TrainingError
 from training.packs.groups import Group, stop_token, tokenise
-from training.packs.packing import P, Pack, pack
+from training.packs.packing import P, Pack, digest_of, pack
 from training.run.base import Base, evaluate, pack_loss, total_weight
 from training.run.gpu_model import TrainModel
 
@@ -34,11 +33,7 @@ class Objective(Generic[P]):
 
     def digest(self) -> str:
         """SHA-256 of the packs to train on, in order."""
-        digest = hashlib.sha256()
-        for each in self.packs:
-            for part in each.arrays():
-                digest.update(part.tobytes())
-        return digest.hexdigest()
+        return digest_of(self.packs)
 
 
 Objectives = Callable[[TrainConfig, Base, Iterable[Any], Iterable[Any]], Objective[Any]]
@@ -72,6 +67,6 @@ def answers(config: TrainConfig, base: Base, groups: Iterable[Group], held_out: 
     measured, _ = pack(tokenise(held_out, base.tokenizer, stop), rows, config.seed, base.max_length)
 
     def loss(model: TrainModel, one: Pack, step: Sequence[Pack]) -> Tensor:
-        return (pack_loss(model, one, config.label_smoothing, training=True) / total_weight(step))[None]
+        return (pack_loss(model, one) / total_weight(step))[None]
 
     return Objective(packs, measured, left_out, loss, evaluate)

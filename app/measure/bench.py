@@ -1,4 +1,4 @@
-"""`sqlagent bench`: measures how fast decoding is, method by method, and shows its iterations.
+"""`sqlagent bench`: measures how fast decoding is, method by method.
 
 `sqlagent bench cost`: measures how decoding's cost grows with context, draft, batch and schema.
 
@@ -17,8 +17,8 @@ import typer
 from agent.assemble import load_model
 from app.measure.evaluate import FirstTurn
 from app.shared import exit_codes, options, output
-from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread
-from decoding.methods.registry import load_method, method_options
+from app.shared.options import Asking, Decoding, spread
+from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import SamplingParams
 from eval.datasets.official import read_text_prompts
 from eval.datasets.selection import load_dataset
@@ -125,50 +125,6 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     }
     shown = [[f"{row[c]:.2f}" if isinstance(row[c], float) else row[c] for c in columns.values()] for row in rows]
     output.print_table(list(columns), shown)
-
-
-@app.command("trajectory")
-@spread
-def trajectory(
-    question: Annotated[str, typer.Argument(help="Question to put to the agent.")],
-    source: DatabaseOptions = DatabaseOptions(),
-    decoding: Decoding = Decoding(),
-    asking: Asking = Asking(),
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Also draw the decoding, as .svg or as an .html page.", dir_okay=False)
-    ] = None,
-) -> None:
-    """Show a decoding iteration by iteration: which tokens were guessed, which were right, and which were committed.
-
-    The default decoder is jacobi_forcing.
-    """
-    if out and out.suffix not in (".svg", ".html"):
-        raise typer.BadParameter(f"{out.name} ends neither in .svg nor in .html", param_hint="--out")
-    with exit_codes.plain_errors(), exit_codes.own_heads_only():
-        choice = replace(decoding, decoder=decoding.decoder or "jacobi_forcing").choice()
-        database = source.open()
-        try:
-            from agent.assemble import load_model
-            from agent.conversation import Conversation
-            from eval.speed.agent_calls import of_calls, print_trajectory, recording, write_figure
-
-            loaded, recorder = recording(load_model(choice))
-            toolbox = loaded.toolbox(database, asking.agent_options(rerank=False), Query().limits())
-            toolbox.estimate_plain = None
-            answer = Conversation(toolbox).ask(question).checked()
-            steps = of_calls(recorder.take(answer.steps), loaded.decoder.tokenizer)
-        finally:
-            database.close()
-        print_trajectory(steps, output.stdout)
-        if out:
-            write_figure(steps, question, out, _panel_size(choice.decoder_name, choice.decoder_options))
-            output.stderr.print(f"drawn in {out}")
-
-
-def _panel_size(decoder: str, given: Any) -> int:
-    """Positions per panel: the decoder's block size, if it has one."""
-    size: int = given.get("block_size") or method_options(decoder).get("block_size") or 16
-    return size
 
 
 @dataclass(frozen=True, slots=True)

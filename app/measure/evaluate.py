@@ -1,11 +1,4 @@
-"""`sqlagent eval DATASET`, `sqlagent ablate` and `sqlagent data linking`.
-
-`sqlagent eval DATASET` and `sqlagent data linking`: measure accuracy and write it to files.
-
-`evaluate_chats` measures whole conversations.
-
-`sqlagent ablate DATASET`: measures what each part of the agent adds.
-"""
+"""`sqlagent eval DATASET`, `sqlagent ablate` and `sqlagent data linking`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -136,7 +129,6 @@ def evaluate(
                 out,
                 dataset=name,
                 rules=found.rules,
-                tables=found.tables_file(data),
                 model=decoding.model,
                 decoder=decoding.choice().decoder_name,
                 settings=settings | {"profile": decoding.choice().profile_name},
@@ -261,7 +253,7 @@ def ablate(
         found = dataset_named(dataset)
         measured = list(
             ablate(
-                Questions(examples, dataset, found.rules, found.tables_file(data), engine),
+                Questions(examples, dataset, found.rules, engine),
                 decoding.choice(),
                 load_model,
                 stages(decoding.adapter, Asking().agent_options(), kinds),

@@ -1,15 +1,12 @@
-"""`sqlagent eval` of conversations, of files of one's own and of text tasks.
+"""`sqlagent eval` of conversations and of text tasks.
 
 `sqlagent eval conversation` and `sqlagent eval dialogues`: measure accuracy on questions asked in a conversation.
-
-`sqlagent eval file`: accuracy on one's own questions and one's own database.
 
 `sqlagent eval humaneval` and `eval gsm8k`: accuracy on text that is no SQL, and what each decoder needed for it.
 """
 
-import csv
 from contextlib import closing
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,14 +14,12 @@ from typing import Annotated, Literal
 import typer
 
 from agent.assemble import load_model
-from agent.assistant import Assistant
 from app.measure.evaluate import AnyData, AnyEngine, OneDatabase, QuestionLimit, Sample
 from app.shared import exit_codes, options, output
-from app.shared.options import Asking, DatabaseOptions, Decoding, Query, spread
+from app.shared.options import Asking, Decoding, fixed, spread
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import SamplingParams
 from eval.accuracy.dialogues import BUNDLED, TurnRecord, ask_dialogues, authored_dialogues, in_short, read_dialogues
-from eval.accuracy.own_questions import OwnVerdict, judge, read_questions, summary
 from eval.accuracy.predict import ChatPredict
 from eval.accuracy.record import read_records
 from eval.accuracy.run import evaluate
@@ -72,7 +67,6 @@ def conversation(
                 out,
                 dataset="conversation",
                 rules=SPIDER.rules,
-                tables=SPIDER.tables_file(data),
                 model=decoding.model,
                 decoder=choice.decoder_name,
                 settings=settings,
@@ -156,46 +150,6 @@ def dialogues(
         output.print_json(summary)
 
 
-@spread
-def file(
-    questions: Annotated[
-        Path,
-        typer.Argument(help="Questions with their SQL, and perhaps evidence: .csv, .jsonl or .yaml.", dir_okay=False),
-    ],
-    source: DatabaseOptions = DatabaseOptions(),
-    decoding: Decoding = Decoding(),
-    asking: Asking = Asking(),
-    query: Query = Query(),
-    out: Annotated[
-        Path | None, typer.Option("--out", help="CSV for the verdicts, one a question.", dir_okay=False)
-    ] = None,
-    as_json: options.Json = False,
-) -> None:
-    """Ask your own questions, each by itself, and compare the rows with those of your SQL."""
-    with exit_codes.plain_errors(as_json):
-        asked = read_questions(questions)
-        choice = decoding.choice()
-        with Assistant(source.open(), choice, asking.agent_options(), query.limits()) as assistant:
-            found = []
-            with output.stderr.status("asking") as status:
-                for verdict in judge(asked, assistant.database, query.limits(), assistant.ask):
-                    found.append(verdict)
-                    status.update(f"{len(found)} of {len(asked)}")
-        if out:
-            with out.open("w", newline="", encoding="utf-8") as opened:
-                writer = csv.DictWriter(opened, [field.name for field in fields(OwnVerdict)])
-                writer.writeheader()
-                writer.writerows(map(asdict, found))
-        totals = summary(found)
-        if as_json:
-            output.print_json(asdict(totals) | {"verdicts": [asdict(each) for each in found]})
-            return
-        rows = [[each.line, "right" if each.right else "wrong", each.question, each.answer] for each in found]
-        output.print_table(["line", "verdict", "question", "answer"], rows)
-        low, high = (f"{100 * end:.1f}" for end in totals.ci95)
-        print(f"{totals.right} of {totals.questions} right: {100 * totals.share:.1f} % (95 % CI {low} to {high})")
-
-
 Decoders = Annotated[
     str, typer.Option("--decoders", help="Names with commas between; the texts of the first one are judged.")
 ]
@@ -204,55 +158,22 @@ Continues = Annotated[
     bool,
     typer.Option("--base/--chat", help="Let the model continue the start of the text instead of answering a chat."),
 ]
-NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1)]
+MOST_TOKENS = {"humaneval": 384, "gsm8k": 320}
 
 
 @spread
-def humaneval(
-    data: Annotated[Path, typer.Option("--data", help="HumanEval.jsonl.", dir_okay=False)],
-    out: options.Out,
-    decoding: Decoding = Decoding(),
-    decoders: Decoders = "plain,jacobi_forcing",
-    limit: Limit = None,
-    base: Continues = False,
-    max_new_tokens: NewTokens = 384,
-    seed: options.Seed = 0,
-) -> None:
-    """Let the model write HumanEval's functions, and run their tests: pass@1, and what each decoder needed.
-
-    Programs run in processes without network or files. The last line on stdout is the summary as JSON.
-    """
-    _measured("humaneval", data, out, decoding, decoders, limit, base, max_new_tokens, seed)
-
-
-@spread
-def gsm8k(
-    data: Annotated[Path, typer.Option("--data", help="GSM8K's test set, one problem a line.", dir_okay=False)],
-    out: options.Out,
-    decoding: Decoding = Decoding(),
-    decoders: Decoders = "plain,jacobi_forcing",
-    limit: Limit = None,
-    base: Continues = False,
-    max_new_tokens: NewTokens = 320,
-    seed: options.Seed = 0,
-) -> None:
-    """Let the model solve GSM8K's problems: pass@1 by the last number, and what each decoder needed.
-
-    The last line on stdout is the summary as JSON.
-    """
-    _measured("gsm8k", data, out, decoding, decoders, limit, base, max_new_tokens, seed)
-
-
-def _measured(
+def _text_task(
     kind: str,
-    data: Path,
-    out: Path,
-    decoding: Decoding,
-    decoders: str,
-    limit: int | None,
-    continues: bool,
-    max_new_tokens: int,
-    seed: int,
+    data: Annotated[Path, typer.Option("--data", help="The published test set, one task a line.", dir_okay=False)],
+    out: options.Out,
+    decoding: Decoding = Decoding(),
+    decoders: Decoders = "plain,jacobi_forcing",
+    limit: Limit = None,
+    base: Continues = False,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="Default: 384 for HumanEval, 320 for GSM8K.")
+    ] = None,
+    seed: options.Seed = 0,
 ) -> None:
     from eval.accuracy.text_tasks import read_tasks, solve_all, summary, write_summary
 
@@ -261,11 +182,12 @@ def _measured(
         for name in methods:
             load_method(name)
         tasks, choice = read_tasks(kind, data, limit), decoding.choice()
-        settings = SamplingParams(temperature=decoding.temperature, seed=seed, max_new_tokens=max_new_tokens)
-        asked = {**asdict(choice), "seed": seed, "max_new_tokens": max_new_tokens, "continues": continues}
+        most = max_new_tokens or MOST_TOKENS[kind]
+        settings = SamplingParams(temperature=decoding.temperature, seed=seed, max_new_tokens=most)
+        asked = {**asdict(choice), "seed": seed, "max_new_tokens": most, "continues": base}
         with output.stderr.status("loading the model") as status:
             decoder = load_model(choice).decoder
-            records = solve_all(decoder, tasks, methods, settings, continues, out, asked, status.update)
+            records = solve_all(decoder, tasks, methods, settings, base, out, asked, status.update)
         found = {"task": kind, "model": decoding.model} | summary(records)
         write_summary(out, found)
     rows = [[f"{each:.2f}" if isinstance(each, float) else each for each in row.values()] for row in found["rows"]]
@@ -275,3 +197,15 @@ def _measured(
         f"pass@1 {100 * found['pass_at_1']:.1f} % (95 % CI {low} to {high}, n = {found['n']})", highlight=False
     )
     output.print_json(found)
+
+
+humaneval = fixed(_text_task, kind="humaneval")
+humaneval.__doc__ = """Let the model write HumanEval's functions, and run their tests: pass@1, and what each decoder needed.
+
+Programs run in processes without network or files. The last line on stdout is the summary as JSON.
+"""
+gsm8k = fixed(_text_task, kind="gsm8k")
+gsm8k.__doc__ = """Let the model solve GSM8K's problems: pass@1 by the last number, and what each decoder needed.
+
+The last line on stdout is the summary as JSON.
+"""

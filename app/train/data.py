@@ -3,7 +3,6 @@
 `sqlagent data invent` and `passages`: prompts for draft heads of any chat model, without data.
 """
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,78 +30,6 @@ def _data() -> None:
     """Build training data for the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Options of a build: `training.data.options.Options` by their names."""
-
-    variants: Annotated[
-        float, typer.Option("--variants", min=0.0, help="Passes over the questions with new schemas; 0.5 takes half.")
-    ] = 3.0
-    per_schema: Annotated[int, typer.Option("--per-schema", min=1, help="Questions that share a new schema.")] = 8
-    originals: Annotated[
-        float,
-        typer.Option("--originals", min=0.0, max=1.0, help="Share asked under the original names, in each dialect."),
-    ] = 1.0
-    spider: Annotated[float, typer.Option("--spider", min=0.0, max=1.0, help="Share of Spider's questions.")] = 1.0
-    spider_syn: Annotated[
-        float, typer.Option("--spider-syn", min=0.0, max=1.0, help="Share of Spider-Syn's questions.")
-    ] = 1.0
-    bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Share of BIRD's questions.")] = 1.0
-    queries: Annotated[
-        float, typer.Option("--queries", min=0.0, max=1.0, help="Share that asks for SQL besides its plan.")
-    ] = 1.0
-    refine: Annotated[float, typer.Option("--refine", min=0.0, max=1.0, help="Share that gets a correction.")] = 0.3
-    follow_ups: Annotated[
-        float,
-        typer.Option(
-            "--follow-ups",
-            min=0.0,
-            max=1.0,
-            help="Share that gets a second question: one that leans on it, an unrelated or a contrasting one.",
-        ),
-    ] = 0.3
-    wikisql: Annotated[
-        float, typer.Option("--wikisql", min=0.0, help="Passes over WikiSQL's questions, on invented schemas.")
-    ] = 1.0
-    wikisql_queries: Annotated[
-        float, typer.Option("--wikisql-queries", min=0.0, max=1.0, help="Share of those that asks for SQL, too.")
-    ] = 0.15
-    tables: Annotated[
-        float, typer.Option("--tables", min=0.0, max=1.0, help="Share of the templates for the choice of tables.")
-    ] = 0.5
-    sets: Annotated[
-        float, typer.Option("--sets", min=0.0, max=1.0, help="Share of the templates for sets and nesting.")
-    ] = 0.5
-    superlatives: Annotated[
-        float, typer.Option("--superlatives", min=0.0, max=1.0, help="Share of the templates for superlatives.")
-    ] = 0.5
-    conditions: Annotated[
-        float, typer.Option("--conditions", min=0.0, max=1.0, help="Share of the templates for flags and conditions.")
-    ] = 0.5
-    blanks: Annotated[
-        float, typer.Option("--blanks", min=0.0, max=1.0, help="Share of the templates for columns that are empty.")
-    ] = 0.25
-    amounts: Annotated[
-        float,
-        typer.Option("--amounts", min=0.0, max=1.0, help="Share of the templates for totals, shares and ranges."),
-    ] = 0.5
-    times: Annotated[
-        float, typer.Option("--times", min=0.0, max=1.0, help="Share of the templates for years, months and dates.")
-    ] = 0.5
-    gold_hints: Annotated[
-        float,
-        typer.Option(
-            "--gold-hints", min=0.0, max=1.0, help="Share of what the answer needs and linking misses that is hinted."
-        ),
-    ] = 0.6
-    authored: Annotated[
-        str, typer.Option("--authored", help="Folder of authored data, training/authored, whose questions are added.")
-    ] = ""
-    databases: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; the files are the same for any number.")] = 2
-    seed: options.Seed = 0
-
-
 @app.command("build")
 @spread
 def build(
@@ -110,7 +37,7 @@ def build(
         Path, typer.Option("--data", help="Folder with spider/, spider_syn/, bird/, wikisql/.", file_okay=False)
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the files; an interrupted build there goes on.")],
-    parts: Parts = Parts(),
+    chosen: Options,
     model: options.Model = "embedded",
 ) -> None:
     """Write OUT/train.jsonl, OUT/held_out.jsonl and OUT/manifest.json. Progress on stderr; the manifest's sums on stdout.
@@ -119,7 +46,6 @@ def build(
     """
     with exit_codes.plain_errors():
         tokenizer = load_base(model).tokenizer
-        chosen = Options(**asdict(parts) | {"databases": tuple(parts.databases or ())})
         manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)
         output.print_json({"out": str(out), "train": manifest["train"], "held_out": manifest["held_out_counts"]})
 

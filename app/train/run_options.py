@@ -17,7 +17,7 @@ import typer
 from agent.prompts.compact import PROMPT_VERSION, Compact
 from app.shared import options, output
 from decoding.serving.load import load_text_decoder
-from training.config import LINEAR_LAYERS, LoraConfig, TrainConfig
+from training.config import LoraConfig, TrainConfig
 from training.loop import train
 from training.objective import answers
 from training.packs.groups import read_groups
@@ -87,17 +87,7 @@ class Recipe(Schedule):
     """Command-line options of a run that trains the model itself."""
 
     full: Annotated[bool, typer.Option("--full", help="Train all matrices instead of a low-rank adapter.")] = False
-    sharded: Annotated[
-        bool, typer.Option("--sharded", help="With --full: split the optimizer's states among the processes.")
-    ] = False
     rank: Annotated[int, typer.Option("--rank", min=1, help="Rank of the low-rank factors.")] = 32
-    alpha: Annotated[float | None, typer.Option("--alpha", help="Default: twice the rank.")] = None
-    targets: Annotated[str, typer.Option("--targets", help="Layers that get low-rank factors.")] = "all"
-    dropout: Annotated[float, typer.Option("--dropout", min=0.0, max=0.9, help="Before the low-rank factors.")] = 0.0
-    rank_stabilised: Annotated[bool, typer.Option("--rank-stabilised", help="Scale the factors as rsLoRA does.")] = (
-        False
-    )
-    b_rate: Annotated[float, typer.Option("--b-rate", help="LoRA+: learning rate of B divided by that of A.")] = 1.0
     init_adapter: Annotated[
         Path | None,
         typer.Option("--init-adapter", help="Go on from this adapter, on any machine; the rate warms up again."),
@@ -105,18 +95,13 @@ class Recipe(Schedule):
     grow_rank: Annotated[
         int | None, typer.Option("--grow-rank", min=1, help="Add components to --init-adapter up to this rank.")
     ] = None
-    label_smoothing: Annotated[
-        float, typer.Option("--label-smoothing", min=0.0, max=0.9, help="Share of each target spread over all tokens.")
-    ] = 0.0
     pack_tokens: Annotated[
         int, typer.Option("--pack-tokens", min=16, help="Tokens per forward; 32768 on a large GPU.")
     ] = 1024
 
     def config(self, stop_token: str | None = None) -> "TrainConfig":
         """Raises TrainingError."""
-        alpha = 2.0 * self.rank if self.alpha is None else self.alpha
-        layers = LINEAR_LAYERS if self.targets == "all" else tuple(self.targets.split(","))
-        lora = LoraConfig(self.rank, alpha, layers, self.dropout, self.rank_stabilised, self.b_rate)
+        lora = LoraConfig(self.rank, 2.0 * self.rank)
         return self._config(stop_token=stop_token, lora=None if self.full else lora)
 
 
@@ -215,7 +200,7 @@ class Collection:
     seed: options.Seed = 0
 
     def share(self) -> dict[str, Any]:
-        """The arguments that both kinds of collecting take: which prompts to decode, and how."""
+        """The fields of `training.packs.collect.Share`."""
         allowed = allowed_tokens(self.max_new_tokens)
         return {
             "max_new_tokens": allowed,

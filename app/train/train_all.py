@@ -1,10 +1,6 @@
 """`sqlagent train all`: the recipes, and how their stages run.
 
-The recipes of `sqlagent train all`: stages from benchmark folders to what is shipped.
-
 A stage is a command of `sqlagent`, so that a recipe can also be run by hand.
-
-`sqlagent train all`: runs all stages from benchmark folders to the adapter that is shipped.
 
 A stage runs in processes of its own. It continues where it was stopped; OUT/stages.json says which stages are done, by which
 command, and how long they took.

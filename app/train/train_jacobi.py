@@ -8,30 +8,26 @@ sqlagent train jacobi --data ROUND2/trajectories.jsonl --init-adapter JF1/adapte
 Without a collection, if decoding is expensive: sqlagent train jacobi --data GROUPS --sweeps 1 --init-adapter SFT --out JF
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.options import spread
 from app.train.run_options import Collection, Recipe, StopToken, run, stop_on_signals
-from training.jacobi.states import JacobiConfig, jacobi_objective
-from training.jacobi.trajectory import Collecting, Trajectories, TrajectoryLog, read_trajectories
+from training.jacobi.states import Guess, JacobiConfig, jacobi_objective
+from training.jacobi.trajectory import FILE, Collecting, Trajectories, read_trajectories
 from training.jacobi.trajectory import collect as collect_trajectories
-from training.packs.collect import gather
+from training.packs.collect import RecordLog, gather
 from training.packs.groups import read_groups
 from training.packs.prompts import ray_decoded
 from training.run.base import load_base
 
 app = typer.Typer()
 
-Guess = Annotated[
-    Literal["prompt", "mask"],
-    typer.Option("--first-guess", help="What a block begins with (in training with --sweeps): see `jacobi`."),
-]
 Files = Annotated[
     list[Path] | None,
     typer.Option("--data", help="Trajectories (JSON Lines); repeatable.", exists=True, dir_okay=False),
@@ -42,58 +38,11 @@ HeldOut = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Jacobi:
-    """Command-line options for `JacobiConfig`."""
-
-    method: Annotated[Literal["cllm", "jacobi_forcing"], typer.Option("--method")] = "jacobi_forcing"
-    ar_weight: Annotated[
-        float, typer.Option("--ar-weight", min=0.0, help="Of the cross-entropy of the answers, own and gold.")
-    ] = 10.0
-    consistency_weight: Annotated[
-        float, typer.Option("--consistency-weight", min=0.0, help="Of the soft cross-entropy from noisy to clean.")
-    ] = 1.0
-    consistency_warmup: Annotated[
-        float, typer.Option("--consistency-warmup", min=0.0, max=0.9, help="Part of the run in which its weight rises.")
-    ] = 0.1
-    gold_share: Annotated[
-        float, typer.Option("--gold-share", min=0.0, help="Gold answers per trajectory, at most, of those in --gold.")
-    ] = 1.0
-    sweeps: Annotated[
-        int | None,
-        typer.Option(
-            "--sweeps",
-            min=0,
-            help="Make the noise while training, by 0 to N sweeps: --data then takes groups of pairs.",
-        ),
-    ] = None
-    block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block (with --sweeps).")] = 16
-    first_guess: Guess = "prompt"
-    draws: Annotated[int, typer.Option("--draws", min=1, help="Noisy chains per answer; its prompt is fed once.")] = 1
-    window: Annotated[int, typer.Option("--window", min=2, help="Blocks over which noise grows (jacobi_forcing).")] = 16
-    schedule: Annotated[
-        Literal["linear", "random", "reverse"], typer.Option("--schedule", help="Of the noise (jacobi_forcing).")
-    ] = "linear"
-    shift: Annotated[
-        bool, typer.Option("--shift/--no-shift", help="Begin each answer anywhere in the window (jacobi_forcing).")
-    ] = True
-    consistency: Annotated[
-        Literal["global", "local"], typer.Option("--consistency", help="With the fixed point or the next state (cllm).")
-    ] = "global"
-    half_correct: Annotated[
-        bool, typer.Option("--half-correct", help="Also states whose wrong tokens are half corrected (cllm).")
-    ] = False
-
-    def config(self) -> "JacobiConfig":
-        """Raises TrainingError."""
-        return JacobiConfig(**asdict(self))
-
-
 @app.callback(invoke_without_command=True)
 @spread
 def jacobi(
     ctx: typer.Context,
-    how: Jacobi,
+    how: JacobiConfig,
     recipe: Recipe,
     data: Files = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for adapter, checkpoint and log.")] = None,
@@ -124,9 +73,7 @@ def jacobi(
             out,
             lambda path, base: read_groups(path) if how.sweeps is not None else read_trajectories(path, base.sha256),
             stop_token=stop_token,
-            objective=partial(
-                jacobi_objective, how.config(), gold=(g for path in gold or [] for g in read_groups(path))
-            ),
+            objective=partial(jacobi_objective, how, gold=(g for path in gold or [] for g in read_groups(path))),
             notes={"jacobi": asdict(how) | {"gold": [path.name for path in gold or []]}},
         )
 
@@ -150,7 +97,7 @@ def collect(
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         states: dict[str, Any] = {"block_size": block_size, "only_right": only_right, "first_guess": first_guess}
         how, base = Collecting(**states, **of.share()), load_base(of.model)
-        log = TrajectoryLog(of.out, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})
+        log = RecordLog(of.out / FILE, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})
         if ray is None:
             counts = collect_trajectories(of.load()(), of.groups(), log, how, output.report, stopped)
         else:

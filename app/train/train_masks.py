@@ -12,7 +12,7 @@ answers begin with where enough prompts of the responses end alike.
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,35 +42,9 @@ if TYPE_CHECKING:
     from training.run.base import Base
 
 
-@dataclass(frozen=True, slots=True)
-class Masks:
-    """Command-line options for `MaskConfig`."""
-
-    depths: Annotated[int, typer.Option("--depths", min=1, help="Tokens that masks predict after a token.")] = 8
-    rank: Annotated[int, typer.Option("--rank", min=1, help="Components of each layer's change.")] = 64
-    decay: Annotated[
-        float, typer.Option("--decay", min=0.01, max=1.0, help="Weight of a depth, of that of the depth before.")
-    ] = 0.85
-    chains: Annotated[int, typer.Option("--chains", min=1, help="Chains of masks in a pack.")] = 192
-    pair_rank: Annotated[
-        int, typer.Option("--pair-rank", min=0, help="Rank of the scores of pairs of tokens; 0 for none.")
-    ] = 32
-    pair_tokens: Annotated[int, typer.Option("--pair-tokens", min=1, help="Tokens that have such scores.")] = 1024
-    alone: Annotated[
-        float, typer.Option("--alone", min=0.0, help="Weight of what masks say without the token before.")
-    ] = 0.25
-    ahead: Annotated[
-        int, typer.Option("--ahead", min=0, help="Tokens that a mask and a row of text predict beyond their own.")
-    ] = 0
-    ahead_rank: Annotated[int, typer.Option("--ahead-rank", min=1, help="Rank of the heads that do.")] = 128
-
-    def config(self) -> "MaskConfig":
-        return MaskConfig(**asdict(self))
-
-
 @spread
 def masks(
-    how: Masks,
+    how: MaskConfig,
     schedule: Schedule,
     data: Responses,
     out: Annotated[Path, typer.Option("--out", help="Folder for the adapter, checkpoint and log.")],
@@ -190,7 +164,7 @@ def _begun(adapter: "MaskAdapter", responses: "Sequence[Response]") -> "MaskAdap
 
 
 def _lesson(
-    how: Masks,
+    how: MaskConfig,
     base: "Base",
     target: "TargetIdentity",
     responses: "Sequence[Response]",
@@ -200,7 +174,7 @@ def _lesson(
     """What the responses teach. adapter: of the target. Raises TrainingError, ModelError."""
     begin = read_mask_adapter(init_masks) if init_masks else None
     like = responses[0].prompt_ids[-1] if responses else 0
-    return MaskLesson(how.config(), base, adapter, target, begin, like, frequent_tokens(responses))
+    return MaskLesson(how, base, adapter, target, begin, like, frequent_tokens(responses))
 
 
 def _tokenised(base: "Base", files: Sequence[Path], stop_token: str | None) -> "list[list[TokenPair]]":

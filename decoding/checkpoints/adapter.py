@@ -262,7 +262,7 @@ def _our_factors(stored: Mapping[str, Array], module: str) -> tuple[Floats, Floa
     return restored_rows(stored, f"{module}.a"), restored_rows(stored, f"{module}.b").T
 
 
-def write_peft(adapter: Adapter, folder: Path, dropout: float = 0.0) -> None:
+def write_peft(adapter: Adapter, folder: Path) -> None:
     """Write peft's format, without loss. Raises UnsupportedModel for a change of the embedding, which it names differently."""
     if any("embed_tokens" in module for module in adapter.factors):
         raise UnsupportedModel("peft's format for linear layers cannot hold a change of the embedding; write ours")
@@ -278,7 +278,7 @@ def write_peft(adapter: Adapter, folder: Path, dropout: float = 0.0) -> None:
         "inference_mode": True,
         "r": adapter.rank,
         "lora_alpha": adapter.alpha,
-        "lora_dropout": dropout,
+        "lora_dropout": 0.0,
         "target_modules": sorted({module.rsplit(".", 1)[-1] for module in adapter.factors}),
         "use_rslora": adapter.rank_stabilised,
         **_UNSUPPORTED,

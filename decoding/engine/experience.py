@@ -2,8 +2,6 @@
 
 What the rows of a forward cost, in plain steps: a small table, measured once for a machine and a model, or a default.
 
-What decoding has seen so far: how often guesses were right, what a plain step's time brings, what drafts take.
-
 Counts and times only, no texts. A text begins with what earlier texts of its kind have taught, and learns by itself as well.
 """
 

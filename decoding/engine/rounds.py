@@ -1,12 +1,6 @@
 """What a decode emits, one record per sequence and forward, and every figure that follows from it.
 
-What a decode emits: one frozen record per sequence and target forward. Plain data, no tensors.
-
 Every metric, the chat's figures, the benchmark and the golden tests are functions of these records.
-
-Every figure about a decode, as a function of its `Round` records. Such figures are computed nowhere else.
-
-How each token of a text came about, from the records of its decode. Plain data, no tensors.
 """
 
 from collections import Counter
@@ -25,7 +19,7 @@ class Round:
     sequence: int  # which of the requests decoded together
     batch: int  # the target's sequences that shared the forward: one for each prompt of each text
     pending: (
-        int  # committed tokens fed behind the first prompt: its uncached part in round 0, else bonus and forced tokens
+        int  # committed tokens fed after the first prompt: its uncached part in round 0, else bonus and forced tokens
     )
     draft_tokens: tuple[int, ...]
     draft_parents: tuple[int, ...]
@@ -45,7 +39,7 @@ class Round:
         0  # of `committed`, tokens that the constraint would have added to plain decoding's text by itself
     )
 
-    prompts: int = 1  # that this text stands behind (`decoding.engine.method`)
+    prompts: int = 1  # that this text follows (`decoding.engine.method`)
 
     @property
     def share_ms(self) -> float:

@@ -1,7 +1,5 @@
 """The sampler's choice and scores from torch tensors.
 
-The sampler's choice from tensors, for targets and heads on torch's operators: the tokens of `numpy_choice`.
-
 The border between targets on torch's operators and the engine: their logits become numpy arrays where it reads them.
 """
 

@@ -1,5 +1,5 @@
 """Decoding methods, which draft tokens for the target to verify.
 
-Start at `table`, which lists them all; `registry` makes one by its name. `plain`, `prompt_lookup` and `cascade`
-belong to no family.
+Start at `table`, which lists them all; `registry` makes one by its name. `plain` and `prompt_lookup` belong to no
+family.
 """

@@ -1,29 +1,18 @@
-"""Plain decoding, prompt lookup, and a cascade of other methods.
-
-Plain autoregressive decoding, which never guesses. Every other method is compared with it.
+"""Plain decoding and prompt lookup.
 
 Prompt lookup: copy what followed the last tokens the previous times they appeared.
 
 github.com/apoorvumang/prompt-lookup-decoding. Looks in the prompt, in the text so far and in the conversation's recall;
 several matches share one tree. The longer the match, the more is copied, as in SuffixDecoding (arXiv 2411.04975).
-
-Asks several methods in turn, and takes the first draft that is not empty, or all drafts in one tree.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import reduce
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from decoding.engine.draft import Draft
-from decoding.engine.method import Context, Method, UnknownMethod
-from decoding.engine.target import AnyTarget, Array, ForwardOutput
+from decoding.engine.method import Context, Method
+from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.ngram_pool import NgramPool, different
-from decoding.methods.registry import load_method, name_and_value, option_value
-
-if TYPE_CHECKING:
-    from decoding.checkpoints.identity import TargetIdentity
 
 
 class Plain(Method):
@@ -67,72 +56,3 @@ class PromptLookup(Method):
 
     def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         """Nothing to learn: it reads only the text."""
-
-
-class Cascade(Method):
-    """first, second: methods by name, or by name and options: "prompt_lookup:min_ngram=3,draft_tokens=12".
-
-    together: verify both drafts at once, in one tree. Both methods observe every round's outcome, whichever of them drafted.
-    `second` may itself be a cascade, passed as an instance.
-    """
-
-    def __init__(
-        self,
-        first: Method | str = "prompt_lookup:min_ngram=2",
-        second: Method | str = "jacobi_forcing",
-        together: bool = False,
-    ) -> None:
-        self._together = together
-        self._methods = [_method(each) for each in (first, second)]
-        self.taps = self._all_taps()
-
-    def meet(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> None:
-        for method in self._methods:
-            method.meet(target, identity)
-        self.taps = self._all_taps()
-
-    def _all_taps(self) -> tuple[int, ...]:
-        return tuple(sorted({tap for method in self._methods for tap in method.taps}))
-
-    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        for method in self._methods:
-            method.begin(prompt, self._tapped(method, hidden), context)
-
-    def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        return self._drafted(self._methods, tokens, room)
-
-    def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
-        """The draft of those methods that need no hidden states."""
-        return self._drafted([method for method in self._methods if not method.taps], tokens, room)
-
-    def _drafted(self, methods: Sequence[Method], tokens: Sequence[int], room: int) -> Draft:
-        drafts = (method.propose(tokens, room) for method in methods)
-        if self._together:
-            return reduce(Draft.joined, drafts, Draft())
-        return next((draft for draft in drafts if len(draft)), Draft())
-
-    def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
-        for method in self._methods:
-            method.observe(draft, replace(scores, hidden=self._tapped(method, scores.hidden)), verdict)
-
-    def _tapped(self, method: Method, hidden: Array | None) -> Array | None:
-        """The states [tokens, taps, hidden] of this method's taps, from the states of all methods' taps."""
-        if hidden is None or not method.taps:
-            return None
-        states: Array = hidden[:, [self.taps.index(tap) for tap in method.taps]]
-        return states
-
-
-def _method(wanted: Method | str) -> Method:
-    if not isinstance(wanted, str):
-        return wanted
-    name, _, options = wanted.partition(":")
-    return load_method(name, **dict(_option(name, part) for part in options.split(",") if part))
-
-
-def _option(name: str, text: str) -> tuple[str, bool | int | float | str]:
-    try:
-        key, value = name_and_value(text)
-    except ValueError as error:
-        raise UnknownMethod(f"{name} takes options as key=value in a cascade, not {text!r}") from error
-    return key, option_value(value)

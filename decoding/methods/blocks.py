@@ -1,7 +1,5 @@
 """Methods with a block head: DFlash, DDTree, JetSpec, Domino and our path tree.
 
-What the methods with a block head share: the head's context, and one pass per round.
-
 They differ in how the pass's guesses become a draft: `decoding.methods.blocks.{dflash, ddtree, jetspec, domino,
 path_tree}`.
 
@@ -10,8 +8,6 @@ DFlash (arXiv 2602.06036): one pass of a bidirectional block head guesses a chai
 DDTree (arXiv 2604.12989): the most probable prefixes under the marginals of DFlash's head, best first.
 
 JetSpec (arXiv 2606.18394): one pass of a causal block head, and a tree that is built best first within a budget.
-
-Guesses of a Domino head that depend on the path before them, as `domino` and `path_tree` use them.
 
 Domino (arXiv 2605.29707): a block head's chain, each guess corrected by the guesses before it.
 

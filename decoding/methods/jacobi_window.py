@@ -1,12 +1,8 @@
 """The guesses that methods of the Jacobi family have in flight.
 
-The rules that Jacobi decoding shares with the trajectories it is trained on: the window, and one sweep.
-
 Blocks are aligned to generated positions: block j holds the generated tokens [j * n, (j + 1) * n). A block is never
 restarted: it shrinks from the left while its tokens are accepted (Consistency LLMs, arXiv 2403.00835; Jacobi Forcing,
 arXiv 2512.14681). Plain data, no tensors.
-
-The guesses that Jacobi Forcing's decoder has in flight, kept in one of two ways.
 
 `SweptWindow` is the papers': the target's answers to a wrong guess are the next guess. `MaskedWindow` is for a target with
 mask tokens of its own, which was not trained to correct what it reads after a wrong guess: there the guesses come from what it
@@ -43,7 +39,7 @@ def next_state(state: Sequence[int], choices: Sequence[int]) -> list[int]:
 def answers(draft: Draft, scores: ForwardOutput, verdict: Verdict, guess: Sequence[int]) -> list[int]:
     """The target's choices for the positions after the bonus: its answers to the rejected nodes.
 
-    Those below the accepted path come first; where that branch ends, those of the method's own guess go on. Beside other
+    Those below the accepted path come first; where that branch ends, those of the method's own guess go on. With other
     guesses in one tree, the own one is followed where the accepted path lies on it.
     """
     path, own = verdict.path, draft.below(ROOT, guess)

@@ -5,7 +5,7 @@ commits one token, and with drafts several; rows pay if what they are expected t
 their time without them. A token that the constraint forces is committed anyway: its row only leads to the token after it. So a
 guess before such tokens must pay for their rows too, but only as far as it is wrong: else the next forward would need them.
 
-Times are in plain steps: forwards of one row behind each of the text's prompts.
+Times are in plain steps: forwards of one row after each of the text's prompts.
 """
 
 from bisect import bisect_left, insort
@@ -219,7 +219,7 @@ LONGEST = 2.0
 class Prices:
     """What rows cost in one round.
 
-    prompts: behind which the text stands, each of which takes every row. pending: tokens that are fed before the draft. rate:
+    prompts: those that the text follows, each of which takes every row. pending: tokens that are fed before the draft. rate:
     tokens that are committed in the time of a plain step.
     """
 
@@ -242,7 +242,7 @@ class Prices:
         return self.prompts * (self.pending + rows)
 
     def least(self, most: int) -> list[float]:
-        """The least that each of `most` rows must commit: the price of that row, or of a cheaper one behind it. Ascending."""
+        """The least that each of `most` rows must commit: the price of that row, or of a cheaper one after it. Ascending."""
         scale = self.rate / self.costs.at(self.prompts)
         prices = _cheapest(self.costs, self.prompts, self.pending, most)
         return [min(max(scale * price, LEAST), MOST) for price in prices]
@@ -260,7 +260,7 @@ class Prices:
 
 @lru_cache(maxsize=256)
 def _cheapest(costs: RowCosts, prompts: int, pending: int, most: int) -> tuple[float, ...]:
-    """The price of each row of a draft (see `Prices`) or of a cheaper one behind it, in forwards of one row."""
+    """The price of each row of a draft (see `Prices`) or of a cheaper one after it, in forwards of one row."""
     times = [costs.at(prompts * (pending + rows)) for rows in range(most + 1)]
     prices = [high - low for low, high in pairwise(times)]
     return tuple(accumulate(reversed(prices), min))[::-1]

@@ -1,15 +1,8 @@
 """The table of decoding methods, and how one is made by its name.
 
-Parses `name=value`, as a person types it. What the value means is decided by `decoding.methods.registry.option_value`, or by
-the caller.
-
-The table of decoding methods. It imports neither them nor torch, so that adding one costs nothing until it is used.
-
 A method of the project is a file in `decoding/methods/` and a line in `METHODS`; one from elsewhere calls `register_method`.
 The command line, the benchmark and the losslessness test read that table. What a draft head needs in addition is in
 `decoding.heads.kinds`.
-
-Makes a decoding method by its name. `METHODS` lists them; `decoding.engine.method` defines what a method is.
 """
 
 import inspect
@@ -49,7 +42,6 @@ METHODS: dict[str, str] = {
     "domino": "decoding.methods.blocks:Domino",
     "jetspec": "decoding.methods.blocks:JetSpec",
     "path_tree": "decoding.methods.blocks:PathTree",
-    "cascade": "decoding.methods.baselines:Cascade",
 }
 
 

@@ -3,8 +3,6 @@
 Decodes the texts of several threads together: one forward serves all callers that wait for a round (continuous batching).
 
 Each caller drives its own sequences, and those of others join or leave between rounds, so a text is the same as alone.
-
-The one queue for a model: first come, first served, and every wait can be cancelled.
 """
 
 import threading

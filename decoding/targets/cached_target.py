@@ -248,7 +248,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         return [*first, replace(last, draft=draft, is_last=True)]
 
     def _tapped(self, work: ForwardInput[CachedSequence[Cache]]) -> TappedRows:
-        """Where states go: behind those that the sequence has or, for taps of the work, to a table of this forward's own."""
+        """Where states go: after those that the sequence has or, for taps of the work, to a table of this forward's own."""
         taps = work.tapped(work.sequence.taps)
         if not work.taps:
             return TappedRows(taps, work.sequence.states)

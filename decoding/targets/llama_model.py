@@ -166,7 +166,7 @@ class SharedTable(PrefixedTable[Tensor]):
         return SharedTable(own, prefix)
 
     def _last_rows(self, count: int) -> Tensor:
-        """Of the first `count` rows those behind the prefix; all of them where they are so few that none lie behind it."""
+        """Of the first `count` rows those after the prefix; all of them where they are so few that none lie after it."""
         if self.prefix is not None and count <= self.shared:
             return self.prefix[:, :count]
         return self.own.data[:, : count - self.shared]

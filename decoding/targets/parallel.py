@@ -1,25 +1,16 @@
 """Tensor parallelism: how a model is split, how the first process leads the others, and how they talk.
 
-The processes that compute one model together, as torchrun starts them: messages from the first one, sums and joins.
-
 Messages are numbers and bytes through gloo, on any device; what the model computes goes through gloo on processors and through
 NCCL on GPUs.
 
-Which part of a model each of several processes holds, as in Megatron-LM (Shoeybi et al., arXiv 1909.08053).
-
-Queries, keys, values, gates and ups are cut by rows, so each process has some heads and some of the inner numbers. The output
-projection of attention and the down projection are cut by columns, and what they give is added up over the processes: two sums
-a layer. The LM head, which every forward reads whole, is cut by tokens; the embedding, of which a forward reads a few rows, is
-in every process. Where there are more processes than key-value heads, some hold the same ones.
-
-How one process of several builds its part of a model: what it cuts, and where it adds up with the others.
-
-The first of several processes: it tells the others what to compute before it computes the same.
+The split is that of Megatron-LM (Shoeybi et al., arXiv 1909.08053). Queries, keys, values, gates and ups are cut by rows, so
+each process has some heads and some of the inner numbers. The output projection of attention and the down projection are cut by
+columns, and what they give is added up over the processes: two sums a layer. The LM head, which every forward reads whole, is
+cut by tokens; the embedding, of which a forward reads a few rows, is in every process. Where there are more processes than
+key-value heads, some hold the same ones.
 
 Others do not decide anything. They are told which rows go into which table, and what became of the tables since: that goes
 with the next forward, so a round is one message.
-
-The other processes of a model: they do what the first one tells them, in its order, until it ends.
 
 Messages are made in `leader` and `parallel_target`. A forward names its model, and for each sequence its table, the rows
 before, tokens, positions and which rows see which. Before it, tables change:
@@ -28,8 +19,6 @@ before, tokens, positions and which rows see which. Before it, tables change:
     ("keep", table, source, count)     holds them, see `SharedTable.kept`
     ("compact", table, start, rows)    accepted rows move together, see `TokenTable.compact`
     ("forget", number)                 a table or a model is gone
-
-The target of the first of several processes: `FastTarget`, which tells the others of every forward and every commit.
 """
 
 import os

@@ -1,20 +1,14 @@
 """Caches of keys and values: a text's own, and prefixes that texts share.
 
-What is remembered per token of one sequence: keys and values, or tapped hidden states. Knows no model.
-
 A step writes its rows directly after the committed ones. Committing a chain moves nothing, dropping rows costs nothing,
 and of a tree path only the accepted rows that lie out of place are moved.
 
 Hidden states of one sequence's tokens, a plane per tap: rows that it shares with the sequence that it continues, and its own
-behind them. To copy those of a prompt would take as long as a forward, most of it for memory that was not in use before.
+after them. To copy those of a prompt would take as long as a forward, most of it for memory that was not in use before.
 
-One open sequence of a cached target, and the chunks in which it is fed to a forward.
-
-What closed sequences leave behind for later ones: which prefix is the longest, and which entry goes first.
+What closed sequences leave for later ones: which prefix is the longest, and which entry goes first.
 
 A policy only: what an entry holds (keys, values, hidden states) is the target's business. One cache belongs to one target.
-
-Keys and values of prompts' beginnings on disk: a later process need not compute those of a schema that it asks about.
 
 Files hold the keys and values of a page of positions each. A file's name is a digest of the model and of all tokens up to the
 page's end, so a page is taken for the same text only. The files that were used last stay. Only this user can read them.
@@ -79,7 +73,7 @@ class TokenTable(Generic[Rows]):
         return table
 
     def joined(self, prefix: Rows, count: int) -> Rows:
-        """A copy of the rows of `prefix` [planes, rows, *shape] and of the first `count` rows behind them."""
+        """A copy of the rows of `prefix` [planes, rows, *shape] and of the first `count` rows after them."""
         planes, rows, *shape = prefix.shape
         copy = self._empty((planes, rows + count, *shape))
         copy[:, :rows], copy[:, rows:] = prefix, self.data[:, :count]
@@ -94,7 +88,7 @@ class TokenTable(Generic[Rows]):
 
 
 class PrefixedTable(Generic[Rows]):
-    """Rows that another table has, and a table of its own behind them. Committed rows are never written again, so a table that
+    """Rows that another table has, and a table of its own after them. Committed rows are never written again, so a table that
     continues a sequence may read its first rows where they are.
 
     prefix [planes, rows, *shape]: a view of those; None: there is none. own: what follows.

@@ -1,10 +1,6 @@
 """Ablation: what each part of the agent is worth. The same questions are asked in every row's configuration.
 
-A decoder that decodes no text twice, for runs that ask the same questions again in another configuration.
-
-The rows of an ablation: which configurations are measured, and with which other row each is compared.
-
-A text that the model has written in one row is not decoded again in another (`eval.accuracy.ablation`). So rows have
+A text that the model has written in one row is not decoded again in another. So rows have
 no times, which `sqlagent eval` measures, but forwards: those of the first decoding of each text.
 """
 
@@ -53,9 +49,9 @@ class ReusingDecoder(TextDecoder):
             yield from (_numbered(piece, number) for piece in self._kept[keys[number]])
         if missing:
             asked = [settings[number] for number in missing]
-            yield from self._anew(prompt, asked, missing, [keys[number] for number in missing], cancelled)
+            yield from self._new_texts(prompt, asked, missing, [keys[number] for number in missing], cancelled)
 
-    def _anew(
+    def _new_texts(
         self,
         prompt: str,
         settings: Sequence[SamplingParams],
@@ -192,7 +188,6 @@ class Questions:
     examples: Sequence[Example]
     dataset: str
     rules: Rules
-    tables: Path | None
     engine: Literal["duckdb", "sqlite"]
 
 
@@ -241,7 +236,6 @@ def _evaluated(
         folder,
         dataset=questions.dataset,
         rules=questions.rules,
-        tables=questions.tables,
         model=choice.model,
         decoder=choice.decoder_name,
         settings={"stage": stage.name, "adapter": stage.adapter, "at_once": at_once} | asdict(stage.options),

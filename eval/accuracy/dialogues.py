@@ -8,14 +8,6 @@ Reads a file of dialogues, one per line, as JSON. Opens no database.
 `database` is "example" or a path relative to the file. `sql` is the gold query in the dialect in which `open_database` opens
 that database; null if the turn only says "start over". `continues` is the number, from 1, of the earlier turn that the
 question continues; null if it is self-contained.
-
-The record that a run of dialogues stores for each turn.
-
-Computes the figures of dialogues from their records, in pure functions. All shares are fractions of 1.
-
-Holds a dialogue's conversation turn by turn. Scores nothing.
-
-Asks dialogues turn by turn, compares each answer with the rows of the gold query, and records each turn.
 """
 
 import hashlib

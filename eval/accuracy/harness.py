@@ -1,15 +1,10 @@
 """Checks of the harness: gold against itself, and the recall of schema linking.
 
-Checks the harness against itself: scores every gold query as if it were the prediction.
-
-Measures the recall of schema linking: the share of the tables and columns used by gold SQL that a prompt under a
-budget shows.
-
-Needs no model. The prompt's schema is cut by `agent.ask_model.shown`, as in a conversation.
+Linking is measured without a model. The prompt's schema is cut by `agent.ask_model.shown`, as in a conversation.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +19,7 @@ from eval.datasets.gold_databases import open_training
 from eval.datasets.gold_sql import GoldError, normalise, place_of, plan_answer, real_tables
 from eval.datasets.official import Example, load_dev, load_questions, load_spider, without_dev
 from eval.datasets.selection import load_held_out, sampled
-from eval.scoring.referee_pool import WorkerPool
+from eval.scoring.referee_pool import Worker
 from eval.scoring.rules import Rules
 from tools.databases.open_database import open_database
 from tools.linking.link_schema import Link, link
@@ -46,15 +41,11 @@ class GoldCheck:
     disagreed: tuple[str, ...]
 
 
-def check_gold(examples: Sequence[Example], rules: Rules, *, workers: int = 2, timeout_s: float = 30.0) -> GoldCheck:
+def check_gold(examples: Sequence[Example], rules: Rules, *, timeout_s: float = 30.0) -> GoldCheck:
     """Score every gold query against itself on SQLite; the result says which could not be run and why."""
     runnable = [example for example in examples if example.executable]
-    pool = WorkerPool(workers)
-    try:
-        tasks = [task_for(example, example.gold, rules, "sqlite", timeout_s) for example in runnable]
-        judged = list(zip(runnable, pool.judge_all(tasks), strict=True))
-    finally:
-        pool.close()
+    with closing(Worker()) as worker:
+        judged = [(each, worker.judge(task_for(each, each.gold, rules, "sqlite", timeout_s))) for each in runnable]
     failed = {example.id: verdict.gold_error for example, verdict in judged if verdict.gold_error}
     reasons = {example.id: "the database is not there" for example in examples if not example.executable} | failed
     return GoldCheck(

@@ -2,12 +2,6 @@
 
 Asks questions one after the other, or in several threads at once. Scores nothing.
 
-Opens the database of a question together with what its data set says of its columns.
-
-The agent as a `Predict`: one conversation per question, and at most one open database per thread.
-
-The agent as a `Predict` that keeps one chat per database, in which every question follows those asked before it.
-
 Lets agents in the workers of a Ray cluster answer questions. The process that asks scores and records them.
 """
 

@@ -42,9 +42,8 @@ class Record:
     """One line of records.jsonl.
 
     `executed`: the question counts, because its database is present and its gold query ran; if not, `gold_error` says why.
-    `correct` is the official verdict on execution, `em` Spider's exact match (None if it does not apply). `error` is why the
-    predicted SQL returned no rows when it was scored, `prediction_error` the predictor's own error. `continues` is as in
-    `Prediction`.
+    `correct` is the official verdict on execution. `error` is why the predicted SQL returned no rows when it was scored,
+    `prediction_error` the predictor's own error. `continues` is as in `Prediction`.
     """
 
     id: str
@@ -54,7 +53,6 @@ class Record:
     sql: str
     executed: bool
     correct: bool
-    em: bool | None
     error: str | None
     difficulty: str
     wall_ms: float

@@ -67,7 +67,6 @@ def evaluate(
     *,
     dataset: str,
     rules: Rules,
-    tables: Path | None = None,
     model: str = "",
     decoder: str = "",
     settings: Mapping[str, Any] | None = None,
@@ -81,11 +80,10 @@ def evaluate(
     prediction files that `rules` define to `out`.
 
     Called again on the same `out`, it continues with the examples that have no record yet. `settings` (JSON values) are
-    whatever else the predictions depend on. `tables` is Spider's tables.json; without it there is no exact match.
-    `timed_runs` > 0 measures R-VES on SQLite, if the rules have it. An example without a database is not asked, and is
-    recorded as not executed. `at_once` > 1: the number of threads that call `predict`. Pass `recall` if an answer depends on
-    earlier ones on the same database: one thread then asks the questions of a database strictly in order, and `recall` is
-    called with the records so far before the first question.
+    whatever else the predictions depend on. `timed_runs` > 0 measures R-VES on SQLite, if the rules have it. An example without
+    a database is not asked, and is recorded as not executed. `at_once` > 1: the number of threads that call `predict`. Pass
+    `recall` if an answer depends on earlier ones on the same database: one thread then asks the questions of a database
+    strictly in order, and `recall` is called with the records so far before the first question.
 
     Raises `ResumeError` if `out` holds another run, `WorkerError` if scoring cannot start, and whatever `predict` raises.
     """
@@ -100,7 +98,7 @@ def evaluate(
     every_setting = {**(settings or {}), **names, **figures}
     log = RecordLog(out, every_setting, Record)
     try:
-        scorer = Scorer(rules, engine, tables, timeout_s, timed_runs)
+        scorer = Scorer(rules, engine, timeout_s, timed_runs)
         if recall:
             recall(log.records)
         _ask(examples, predict, log, scorer, at_once, progress, in_order=recall is not None)
@@ -148,20 +146,15 @@ def task_for(example: Example, sql: str, rules: Rules, engine: Engine, timeout_s
 
 
 class Scorer:
-    """Judges predictions by execution and by exact match."""
+    """Judges predictions by execution."""
 
-    def __init__(self, rules: Rules, engine: Engine, tables: Path | None, timeout_s: float, timed_runs: int) -> None:
+    def __init__(self, rules: Rules, engine: Engine, timeout_s: float, timed_runs: int) -> None:
         self._rules, self._engine, self._timeout_s, self._timed_runs = rules, engine, timeout_s, timed_runs
-        self._exact_match = rules.exact_match(tables)
         self._worker = Worker(_MEMORY_MB.get(engine, _MEMORY_ELSEWHERE_MB))
 
     def verdict(self, example: Example, sql: str) -> Verdict:
         """The verdict on execution; an empty prediction is wrong, whatever the gold query returns."""
         return self._worker.judge(task_for(example, sql, self._rules, self._engine, self._timeout_s, self._timed_runs))
-
-    def exact_match(self, example: Example, sql: str) -> bool | None:
-        """Whether the prediction equals the gold query by the rules' exact match; None if the rules cannot say."""
-        return self._exact_match(example.db_id, example.gold, self._rules.prediction(sql))
 
     def close(self) -> None:
         """End the scoring process."""
@@ -170,12 +163,11 @@ class Scorer:
 
 def _record(example: Example, prediction: Prediction | None, scorer: Scorer) -> Record:
     if prediction is None:
-        return _make_record(example, Prediction(""), Verdict(gold_error=_NO_DATABASE), None)
-    verdict = scorer.verdict(example, prediction.sql)
-    return _make_record(example, prediction, verdict, scorer.exact_match(example, prediction.sql))
+        return _make_record(example, Prediction(""), Verdict(gold_error=_NO_DATABASE))
+    return _make_record(example, prediction, scorer.verdict(example, prediction.sql))
 
 
-def _make_record(example: Example, prediction: Prediction, verdict: Verdict, em: bool | None) -> Record:
+def _make_record(example: Example, prediction: Prediction, verdict: Verdict) -> Record:
     return Record(
         id=example.id,
         db_id=example.db_id,
@@ -184,7 +176,6 @@ def _make_record(example: Example, prediction: Prediction, verdict: Verdict, em:
         sql=prediction.sql,
         executed=verdict.gold_error is None,
         correct=verdict.correct,
-        em=em,
         error=verdict.error if prediction.sql.strip() or verdict.gold_error else "no prediction",
         difficulty=example.difficulty,
         wall_ms=prediction.wall_ms,

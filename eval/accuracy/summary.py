@@ -1,10 +1,7 @@
 """Computes a run's figures from its records: accuracy, and how far confidences can be trusted.
 
-How far confidences can be trusted: pure functions of (confidence, whether the answer was right). All shares are of 1.
-
-Computes a run's figures from its records, in pure functions. All accuracies are fractions of 1.
-
-`n` counts the questions, `executed` those that could be scored; every accuracy is over the latter.
+All figures are pure functions of the records, and all shares are of 1. `n` counts the questions, `executed` those that could be
+scored; every accuracy is over the latter.
 """
 
 import math
@@ -119,7 +116,6 @@ def summarise(
         "ex": share(correct, len(scored)),
         "ex_ci95": wilson_95(correct, len(scored)),
         "ex_of_all": share(correct, len(records)),
-        "em": mean([float(record.em) for record in scored if record.em is not None]),
         "soft_f1": mean([record.soft_f1 for record in scored if record.soft_f1 is not None]),
         "r_ves": _r_ves(scored),
         "invalid_sql_rate": share(sum(record.error is not None for record in scored), len(scored)),
@@ -173,7 +169,6 @@ def _level(records: Sequence[Record], level: str) -> dict[str, Any]:
     return {
         "n": len(at_level),
         "ex": share(correct, len(at_level)),
-        "em": mean([float(record.em) for record in at_level if record.em is not None]),
     }
 
 

@@ -1,15 +1,8 @@
-"""HumanEval and GSM8K: tasks, programs that are run, and the study of several decoders.
+"""HumanEval (arXiv 2107.03374) and GSM8K (arXiv 2110.14168): tasks, programs that are run, and the study of several decoders.
 
-Runs a program that a model wrote, in a process of its own: no network, no files but the standard library's, little memory
-and time.
-
-Two locks: the kernel's (limits, and where the system allows it a network namespace without a network) and Python's audit
-events (PEP 578), which refuse files, sockets, processes and native code. Neither makes it safe to run what an attacker wrote
-with care; the programs of a benchmark are mistakes at worst.
-
-HumanEval (arXiv 2107.03374) and GSM8K (arXiv 2110.14168) from their published files: how a task is put, and judged.
-
-Lets a model solve tasks with several decoders, and judges what it wrote.
+A program that a model wrote runs in a process of its own, under two locks: the kernel's (limits, and where the system allows it
+a network namespace without a network) and Python's audit events (PEP 578), which refuse files, sockets, processes and native
+code. Neither makes it safe to run what an attacker wrote with care; the programs of a benchmark are mistakes at worst.
 """
 
 import json

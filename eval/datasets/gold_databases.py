@@ -1,7 +1,5 @@
 """Databases of the training questions, and gold SQL verified by execution on them.
 
-Opens the databases of the training questions: real ones, and empty ones made from names only.
-
 Verifies SQL by executing it and comparing its rows with those of the gold query. Only here is SQL run twice.
 """
 

@@ -1,13 +1,9 @@
 """Rewrites gold SQL in the style that the model learns, and makes plans of it.
 
-Rewrites gold SQL in the style that the model learns. It transforms trees and runs nothing.
-
 The style: keywords in capitals; names as the schema spells them; columns without a qualifier if their query has one source,
 otherwise as table.column. There are no aliases except T1 and T2 if a table occurs twice. So the model can copy
 `concert.singer_id = singer.singer_id` unchanged from the prompt's join line, and a constraint knows a column's table before
 FROM is written, which it could not with T1.
-
-Makes the plan of a gold query: its tables and columns in the order of the SQL, and its skeleton.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Reads benchmarks from their official files.
 
-Reads Spider and BIRD as lists of examples from their official folder layouts. Runs no query.
-
 Reads prompts that do not ask for SQL, from the published files (JSON Lines) of Spec-Bench, GSM8K and HumanEval.
 
 Authored databases: a folder each, with a script that makes the database, questions, and dialogues.
@@ -13,8 +11,6 @@ Authored databases: a folder each, with a script that makes the database, questi
 
 `sql` is SQLite's; "" marks a question that the data cannot answer. Training reads `train` alone, thresholds and stopping are
 chosen on `choosing`, and `sealed` is read by commands only.
-
-Reads the training questions of Spider, Spider-Syn and BIRD, and makes sure that no dev questions are among them.
 """
 
 import gzip
@@ -30,8 +26,8 @@ from typing import Any, Literal
 
 from decoding.checkpoints.cache_folder import cache_root
 from decoding.tokenizer import Tokenizer
-from eval.scoring.spider_parse import UnreadableError, parse
-from eval.scoring.spider_rules import SpiderSchema, hardness, load_schemas
+from eval.scoring.spider_parse import Tables, UnreadableError, parse
+from eval.scoring.spider_rules import hardness, load_schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +111,10 @@ def database_file(folder: Path, db_id: str) -> Path | None:
     return file if file.is_file() else None
 
 
-def spider_difficulty(gold: str, schema: SpiderSchema | None) -> str:
+def spider_difficulty(gold: str, tables: Tables | None) -> str:
     """Spider's hardness; "" if the gold query cannot be parsed."""
     try:
-        return hardness(parse(gold, schema.tables)) if schema else ""
+        return hardness(parse(gold, tables)) if tables is not None else ""
     except UnreadableError:
         return ""
 
@@ -365,7 +361,4 @@ def _question(source: Source, number: int, entry: dict[str, Any], text: str, sql
 
 
 def _entries(file: Path) -> list[dict[str, Any]]:
-    if not file.is_file():
-        raise DatasetError(f"{file} is not there: name the folder that holds spider/, spider_syn/ and bird/")
-    entries: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return entries
+    return _read_json(file, "name the folder that holds spider/, spider_syn/ and bird/")

@@ -47,15 +47,10 @@ Order = Literal["given", "shuffled"]
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """How a folder is read, by which rules its questions are scored, and where it holds Spider's tables.json, if it does."""
+    """How a folder is read, and by which rules its questions are scored."""
 
     load: Callable[[Path], list[Example]]
     rules: Rules
-    tables: str | None = None
-
-    def tables_file(self, data: Path) -> Path | None:
-        """Spider's tables.json in the folder `data`, if the data set has one."""
-        return data / self.tables if self.tables else None
 
 
 def load_held_out(data: Path, wording: Literal["spider", "spider_syn"]) -> list[Example]:
@@ -127,14 +122,14 @@ def _spread(made: Sequence[Example], count: int) -> list[Example]:
     return [made[place] for _, place in sorted(ranked, key=lambda entry: entry[1])]
 
 
-SPIDER = Dataset(load_spider, SPIDER_RULES, "tables.json")
+SPIDER = Dataset(load_spider, SPIDER_RULES)
 BIRD = Dataset(load_bird, BIRD_RULES)
-HELD_OUT = Dataset(lambda data: load_held_out(data, "spider"), SPIDER_RULES, "spider/tables.json")
-HELD_OUT_SYN = Dataset(lambda data: load_held_out(data, "spider_syn"), SPIDER_RULES, "spider/tables.json")
+HELD_OUT = Dataset(lambda data: load_held_out(data, "spider"), SPIDER_RULES)
+HELD_OUT_SYN = Dataset(lambda data: load_held_out(data, "spider_syn"), SPIDER_RULES)
 AUTHORED = Dataset(lambda data: load_authored(data, "choosing"), SPIDER_RULES)
 AUTHORED_TRAIN = Dataset(lambda data: load_authored(data, "train"), SPIDER_RULES)
 AUTHORED_SEALED = Dataset(lambda data: load_authored(data, "sealed"), SPIDER_RULES)
-FOLLOW_UPS = Dataset(load_follow_ups, SPIDER_RULES, "spider/tables.json")
+FOLLOW_UPS = Dataset(load_follow_ups, SPIDER_RULES)
 
 
 def dataset_named(name: str) -> Dataset:

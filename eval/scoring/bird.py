@@ -1,6 +1,4 @@
-"""BIRD's rules and scores, as in the official scripts.
-
-BIRD's scores by the rules of the official scripts: EX (DAMO-ConvAI `bird/llm/src/evaluation.py`), soft F1 and R-VES
+"""BIRD's scores by the rules of the official scripts: EX (DAMO-ConvAI `bird/llm/src/evaluation.py`), soft F1 and R-VES
 (bird-bench/mini_dev `evaluation_f1.py`, `evaluation_ves.py`). Pure functions of rows and times; nothing here runs SQL.
 
 All scores are fractions: 1.0 is what the official scripts print as 100.
@@ -14,18 +12,16 @@ from collections.abc import Mapping, Sequence
 
 from eval.scoring.rules import Marks, Predicted, Row, Rules, one_line
 
-_Row = tuple[object, ...]
-
 # (ratio, reward) of a correct query that takes 1/ratio of the gold query's time, best first; below the last, it is 0.25.
 _REWARDS = ((2.0, 1.25), (1.0, 1.0), (0.5, 0.75), (0.25, 0.5))
 
 
-def bird_match(gold_rows: Sequence[_Row], predicted_rows: Sequence[_Row]) -> bool:
+def bird_match(gold_rows: Sequence[Row], predicted_rows: Sequence[Row]) -> bool:
     """Whether both hold the same set of rows. Row order and duplicates do not matter; column order and count do."""
     return set(gold_rows) == set(predicted_rows)
 
 
-def soft_f1(gold_rows: Sequence[_Row], predicted_rows: Sequence[_Row]) -> float:
+def soft_f1(gold_rows: Sequence[Row], predicted_rows: Sequence[Row]) -> float:
     """F1 of cells, with rows paired by position after duplicates are dropped; two empty results score 1.
 
     A row's counts are divided by the gold row's width; a row without a partner counts as 1 missing or 1 superfluous.
@@ -42,7 +38,7 @@ def soft_f1(gold_rows: Sequence[_Row], predicted_rows: Sequence[_Row]) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-def _row_counts(gold: _Row, predicted: _Row) -> tuple[float, float, float]:
+def _row_counts(gold: Row, predicted: Row) -> tuple[float, float, float]:
     """(predicted cells found in gold, predicted cells not found, gold cells not predicted), each over gold's width."""
     hits = sum(cell in gold for cell in predicted)
     missed = sum(cell not in predicted for cell in gold)

@@ -3,10 +3,6 @@
 Neither a signal handler nor a thread can stop a stuck C call, so a process is killed when its phase overruns.
 """
 
-import queue
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-
 from eval.scoring.referee import Phase, Task, Verdict, lost
 from tools.processes import ChildProcess
 
@@ -111,31 +107,3 @@ class Worker:
 
 def _crashed(process: ChildProcess) -> _LostError:
     return _LostError(f"the scoring process crashed ({process.cause_of_death()})")
-
-
-class WorkerPool:
-    """Several scoring processes in parallel, for many questions at once."""
-
-    def __init__(self, size: int, memory_mb: int = 2048) -> None:
-        self._workers = [Worker(memory_mb) for _ in range(size)]
-
-    def judge_all(self, tasks: Sequence[Task]) -> Iterator[Verdict]:
-        """The verdicts in the order of `tasks`, each as soon as it and all before it are known."""
-        idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
-        for worker in self._workers:
-            idle.put(worker)
-
-        def judge(task: Task) -> Verdict:
-            worker = idle.get()
-            try:
-                return worker.judge(task)
-            finally:
-                idle.put(worker)
-
-        with ThreadPoolExecutor(len(self._workers)) as threads:
-            yield from threads.map(judge, tasks)
-
-    def close(self) -> None:
-        """Kill every process."""
-        for worker in self._workers:
-            worker.close()

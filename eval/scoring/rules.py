@@ -1,15 +1,11 @@
-"""How a benchmark judges an answer, and SQL as text.
-
-Handles SQL as text: comments, quotes, statements and the word DISTINCT. It has no grammar, so it accepts wrong SQL.
-
-How a benchmark judges an answer: which SQL runs, which rows are right, and which files its official script reads.
+"""How a benchmark judges an answer, and SQL as text (without a grammar, so that wrong SQL is accepted).
 
 `SpiderRules` and `BirdRules` are the official ones. Subclasses inherit the defaults below.
 """
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -62,9 +58,6 @@ Row = tuple[object, ...]
 
 # Stands for "no prediction": the official scripts need some SQL, and this fails on every database.
 PLACEHOLDER = "SELECT no_prediction"
-
-ExactMatch = Callable[[str, str, str], bool | None]
-"""(db_id, gold, prediction) -> whether both are the same query; None if that cannot be decided."""
 
 
 class Predicted(Protocol):
@@ -121,10 +114,6 @@ class Rules(ABC):
     def databases(self, database: Path) -> Sequence[Path]:
         """The SQLite files on all of which an answer must be right."""
         return [database]
-
-    def exact_match(self, tables: Path | None) -> ExactMatch:
-        """A function that compares two queries by their text. `tables`: Spider's tables.json, if the data set has one."""
-        return lambda db_id, gold, prediction: None
 
     def files(self, records: Sequence[Predicted]) -> Mapping[str, str]:
         """The files that the official script reads: content by file name, with an entry for each question, in order."""

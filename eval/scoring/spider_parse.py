@@ -1,6 +1,5 @@
-"""Parses a query into the form that Spider's exact match compares. Checks names against the schema, and runs nothing.
-
-The parsed form of a query that Spider's exact match compares, and its tokens. `eval/scoring/spider_parse.py` parses.
+"""Parses a query as Spider's official script does for its levels of hardness. Checks names against the schema, and runs
+nothing.
 
 Columns are "table.column" in lower case, or "*". The parser accepts exactly what the official one does: one set operation
 per level, aliases only with AS and only of tables, no CASE, no window, no IS NULL. Spider's figures depend on that.
@@ -22,11 +21,11 @@ CLAUSES = ("select", "from", "where", "group", "order", "limit", *SET_OPERATIONS
 
 @dataclass(frozen=True, slots=True)
 class ColumnUse:
-    """A column, perhaps aggregated. `distinct` is None if it must not count."""
+    """A column, perhaps aggregated."""
 
     aggregate: str
     column: str
-    distinct: bool | None
+    distinct: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`left operator first`; `second` is BETWEEN's upper bound. Both are None if values must not count."""
+    """`left operator first`; `second` is BETWEEN's upper bound."""
 
     negated: bool
     operator: str
@@ -73,12 +72,9 @@ class Query:
 Operand = Query | ColumnUse | float | str | None
 Conditions = tuple[Condition | str, ...]
 
-# Stands for a prediction that cannot be parsed.
-EMPTY_QUERY = Query(False, (), (), (), (), (), (), None, False, None)
-
 
 class UnreadableError(ValueError):
-    """The text is outside the grammar that exact match knows."""
+    """The text is outside the grammar that the official script knows."""
 
 
 # Words break at these, as in NLTK's word tokenizer, which the official script uses (its rules for English contractions

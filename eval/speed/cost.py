@@ -1,7 +1,5 @@
 """How the cost of decoding grows, and the lower bound of this machine.
 
-A lower bound for any implementation on this machine: the time to read a model's weights, and to multiply with them.
-
 Measures how the cost of decoding grows with the context, the draft, the batch, and the size of the schema.
 """
 

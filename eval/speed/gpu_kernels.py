@@ -3,11 +3,7 @@
 The floor of a kernel is the larger of its bytes divided by the measured bandwidth and its operations divided by the measured
 rate. Times are medians on the GPU's own clock, with the L2 cache flushed before every call.
 
-The GPU benchmark: whole forwards, and the run.
-
 Times whole forwards on a GPU, with random weights of real sizes: steps relative to the floor, drafts to steps.
-
-Runs the whole GPU benchmark.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -6,8 +6,6 @@ In bf16, and in int8 on torch's operators, a forward's rounding depends on its n
 its logits (in fp32 no text diverges; a test checks that). A divergence is harmless if the target itself scores the two
 tokens almost equally.
 
-The table of checkpoints and decoding methods: the agent's calls to a model are decoded again with every method.
-
 For each checkpoint, the agent answers each question with plain decoding, and its SQL is scored. Then every text that it asked
 for is decoded with every method, including plain. The methods take turns, so that drifts of the machine's speed affect all
 equally. They have the same prompt, grammar and recall, and find the prompt in the prefix cache, so that times do not include
@@ -193,7 +191,7 @@ def run_methods(
     run, and what loading and asking raise.
     """
     log = RecordLog(out, study.settings(examples), Asked)
-    scorer = Scorer(study.rules, "sqlite", None, study.timeout_s, 0)
+    scorer = Scorer(study.rules, "sqlite", study.timeout_s, 0)
     try:
         for name, choice in study.checkpoints.items():
             done = {record.id for record in log.records}
@@ -281,10 +279,9 @@ def _uncollected() -> Iterator[None]:
 
 
 def extra_parameters(method: Method) -> int:
-    """Number of parameters of the heads with which a method drafts; for a cascade, the sum over its parts."""
-    parts = [each for value in vars(method).values() for each in (value if isinstance(value, list) else [value])]
-    own = sum(weights.numel() for part in parts if isinstance(part, Module) for weights in part.parameters())
-    return own + sum(extra_parameters(part) for part in parts if isinstance(part, Method))
+    """Number of parameters of the heads with which a method drafts."""
+    heads = [part for part in vars(method).values() if isinstance(part, Module)]
+    return sum(weights.numel() for head in heads for weights in head.parameters())
 
 
 def _key(checkpoint: str, example: Example) -> str:

@@ -103,7 +103,7 @@ def loop(b: Any, count: Any, carried: Sequence[Any], body: Callable[[Any, list[A
 
 
 def page_and_next(b: Any, pages: Any, index: Any, count: Any) -> tuple[Any, Any]:
-    """The addresses of a page and of the one behind it, or of the last again, of `count` whose addresses are at `pages`."""
+    """The addresses of a page and of the next one, or of the last again, of `count` whose addresses are at `pages`."""
     last = b.sub(count, constant(1))
     following = b.select(b.icmp_signed("<", index, last), b.add(index, constant(1)), last)
     this, soon = (load(b, pages, b.mul(each, constant(8)), kind=I64) for each in (index, following))

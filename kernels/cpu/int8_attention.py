@@ -146,7 +146,7 @@ def attend_int8_reference(
 ) -> Floats:
     """queries [rows, heads, dim], scaled for base 2; keys, values [before + rows, dim]; seen [rows, rows].
 
-    In fp64 behind the rounding of keys and values, without that of queries and weights.
+    In fp64 after the rounding of keys and values, without that of queries and weights.
     """
     return attend_reference(_transformed(queries), _rounded(_transformed(keys)), _rounded(values), before, seen)
 

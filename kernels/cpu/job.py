@@ -21,7 +21,7 @@ MOST_FOLLOWERS = 64  # a token with more different ones in a text says little of
 STREAM, SQUARES, INNER = range(
     3
 )  # what `Job.peaks` holds of each block: largest numbers, sums of squares, largest numbers
-# Bytes of a line of the cache, at which the kernels' arrays begin. numpy's own begin 16 bytes behind one, so that every
+# Bytes of a line of the cache, at which the kernels' arrays begin. numpy's own begin 16 bytes after one, so that every
 # vector of 64 bytes would lie across two lines, and so would every row of a matrix tile.
 LINE = 64
 
@@ -72,7 +72,7 @@ class Job(NamedTuple):
     slots: int  # int32 [rows]: where a row's keys and values go in its sequence
     pages: int  # int64 [rows]: address of its sequence's list of pages
     masks: int  # uint8 [rows]: whether a row is a mask token's; or 0 where none is
-    tiles: int  # int32 [tiles, 3]: part, first row, row behind the last
+    tiles: int  # int32 [tiles, 3]: part, first row, row after the last
     tile_count: int
     one_part: int  # 1 where all tiles are of one sequence
     parts: int  # int64 [parts, 6]: first row, pages, before, own rows (0: a chain), their stride in bytes, their counts

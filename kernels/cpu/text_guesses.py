@@ -35,7 +35,7 @@ def best_in_text(table, logits, pairs, length, before, last, count, tokens, scor
 
 @kernel
 def _add_followers(of, length, before, last, is_common, found, logits):  # type: ignore[no-untyped-def]
-    """Add the scores of what follows `last` in the text. found: room for tokens, their counts, and those behind `before`."""
+    """Add the scores of what follows `last` in the text. found: room for tokens, their counts, and those after `before`."""
     counts, narrow = found + 4 * MOST_FOLLOWERS, found + 8 * MOST_FOLLOWERS
     distinct, total, narrow_total = 0, 0, 0
     for place in range(length - 1):

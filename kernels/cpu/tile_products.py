@@ -162,7 +162,7 @@ _one_tile, _two_tiles = _block(1), _block(2)
 _one_tile_of_pages, _two_tiles_of_pages = _block(1, True), _block(2, True)
 _ROWS_OF_ONE = _counts((0, 1, 2, 3, 4), 0)  # times the rows
 _WEIGHTS_OF_ONE = _counts((), TILE_ROWS) - TILE_ROWS * _ROWS_OF_ONE
-_ROWS_OF_SECOND = _counts((1, 3, 5), 0)  # times the rows behind the first sixteen
+_ROWS_OF_SECOND = _counts((1, 3, 5), 0)  # times the rows after the first sixteen
 _REST_OF_TWO = _counts((), TILE_ROWS) - TILE_ROWS * _ROWS_OF_SECOND
 
 

@@ -8,7 +8,7 @@ compared at once. A row's own positions, which need not be neighbours, are summe
 Attention of draft trees over the keys and values of a sequence: a row sees all that was cached, and its ancestors.
 
 Keys and values lie in pages of 64 positions. A page's part of one layer and head is keys [dim, 64], so that a score's
-sum runs over dim while positions fill the vectors, and then values [64, dim]. A draft's rows lie behind what is cached
+sum runs over dim while positions fill the vectors, and then values [64, dim]. A draft's rows lie after what is cached
 in the order in which they were fed; siblings stand side by side, so a row's ancestors need not be neighbours.
 
 A row's scores are moved to where they would stand in a chain before anything is summed over positions, and what it

@@ -316,7 +316,7 @@ def _score_words(rows, outputs, dim, pages, plane, used, parts, scores, s_stride
 
 @kernel
 def _put_weight_words(weights, step, used, rows, stride, output, outputs):  # type: ignore[no-untyped-def]
-    """Behind a row of words that are all 1."""
+    """After a row of words that are all 1."""
     split_page_words(types.intp(weights), step, types.intp(used), types.intp(rows + 2 * stride * (1 + output)))
 
 

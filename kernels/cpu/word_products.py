@@ -60,7 +60,7 @@ def word_products(x, x_stride, rows, weight, steps, outputs, sums, sums_stride, 
 
 @kernel
 def _hint(weight, steps, outputs, group, first, ahead, tile, tiles):  # type: ignore[no-untyped-def]
-    """What memory is asked for meanwhile, and how many bytes for each step: the group behind this one; where several tiles
+    """What memory is asked for meanwhile, and how many bytes for each step: the group after this one; where several tiles
     of rows read the same weights, each asks for its share of what is ahead.
     """
     if tiles > 1:

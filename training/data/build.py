@@ -219,7 +219,7 @@ def _by_database(questions: Sequence[Question], options: Options) -> dict[str, l
         if not options.databases or question.db_id in options.databases:
             found[("bird-" if question.source == "bird" else "") + question.db_id].append(question)
     if not found:
-        raise DatasetError(f"no training question on {', '.join(options.databases)}")
+        raise DatasetError(f"no training question on {', '.join(options.databases or ())}")
     return dict(sorted(found.items()))
 
 

@@ -1,14 +1,12 @@
-"""The options of a build of training data, and the count of what it made and left out.
-
-Counts what a build made, and what it left out and why.
-
-The options of a build, and what its parts are made from.
-"""
+"""The options of a build of training data, what its parts are made from, and the count of what it made and left out."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from agent.prompts.compact import Compact
 from tools.schema import Table
@@ -48,46 +46,76 @@ CountTokens = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """variants: passes over the questions under new names, in addition to the original names; 0.5 is half of the questions.
-
-    per_schema: questions that share one new schema; about as many as fit in one pack of the trainer.
-    originals: share of questions that are also asked under the original names.
-    queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
-    refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
-    gold_hints: see `Manner`.
-    authored: folder of authored data (`eval.datasets.official`), whose questions are asked under their own names, and whose
-    paraphrases of the other questions are added; "": none.
-    databases: only these databases; all if empty.
-    spider, spider_syn, bird: share of each source's questions. All held-out questions are kept, under the original names.
-    wikisql: passes over WikiSQL's questions, each on newly invented schemas. wikisql_queries: share that asks for SQL, too.
-    tables, sets, superlatives, conditions, blanks, amounts, times: share of what the templates of that kind make
-    (`eval.datasets.templates`).
-    jobs: processes that build at the same time; the files are the same for any number.
+    """The options of `sqlagent data build`. A schema is shared by about as many questions as fit in one pack of the trainer.
+    All held-out questions are kept, under the original names.
     """
 
-    seed: int = 0
-    variants: float = 3.0
-    per_schema: int = 8
-    originals: float = 1.0
-    spider: float = 1.0
-    spider_syn: float = 1.0
-    bird: float = 1.0
-    queries: float = 1.0
-    refine: float = 0.3
-    follow_ups: float = 0.3
-    wikisql: float = 1.0
-    wikisql_queries: float = 0.15
-    tables: float = 0.5
-    sets: float = 0.5
-    superlatives: float = 0.5
-    conditions: float = 0.5
-    blanks: float = 0.25
-    amounts: float = 0.5
-    times: float = 0.5
-    gold_hints: float = 0.6
-    authored: str = ""
-    databases: tuple[str, ...] = ()
-    jobs: int = 1
+    variants: Annotated[
+        float, typer.Option("--variants", min=0.0, help="Passes over the questions with new schemas; 0.5 takes half.")
+    ] = 3.0
+    per_schema: Annotated[int, typer.Option("--per-schema", min=1, help="Questions that share a new schema.")] = 8
+    originals: Annotated[
+        float,
+        typer.Option("--originals", min=0.0, max=1.0, help="Share asked under the original names, in each dialect."),
+    ] = 1.0
+    spider: Annotated[float, typer.Option("--spider", min=0.0, max=1.0, help="Share of Spider's questions.")] = 1.0
+    spider_syn: Annotated[
+        float, typer.Option("--spider-syn", min=0.0, max=1.0, help="Share of Spider-Syn's questions.")
+    ] = 1.0
+    bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Share of BIRD's questions.")] = 1.0
+    queries: Annotated[
+        float, typer.Option("--queries", min=0.0, max=1.0, help="Share that asks for SQL besides its plan.")
+    ] = 1.0
+    refine: Annotated[float, typer.Option("--refine", min=0.0, max=1.0, help="Share that gets a correction.")] = 0.3
+    follow_ups: Annotated[
+        float,
+        typer.Option(
+            "--follow-ups",
+            min=0.0,
+            max=1.0,
+            help="Share that gets a second question: one that leans on it, an unrelated or a contrasting one.",
+        ),
+    ] = 0.3
+    wikisql: Annotated[
+        float, typer.Option("--wikisql", min=0.0, help="Passes over WikiSQL's questions, on invented schemas.")
+    ] = 1.0
+    wikisql_queries: Annotated[
+        float, typer.Option("--wikisql-queries", min=0.0, max=1.0, help="Share of those that asks for SQL, too.")
+    ] = 0.15
+    tables: Annotated[
+        float, typer.Option("--tables", min=0.0, max=1.0, help="Share of the templates for the choice of tables.")
+    ] = 0.5
+    sets: Annotated[
+        float, typer.Option("--sets", min=0.0, max=1.0, help="Share of the templates for sets and nesting.")
+    ] = 0.5
+    superlatives: Annotated[
+        float, typer.Option("--superlatives", min=0.0, max=1.0, help="Share of the templates for superlatives.")
+    ] = 0.5
+    conditions: Annotated[
+        float, typer.Option("--conditions", min=0.0, max=1.0, help="Share of the templates for flags and conditions.")
+    ] = 0.5
+    blanks: Annotated[
+        float, typer.Option("--blanks", min=0.0, max=1.0, help="Share of the templates for columns that are empty.")
+    ] = 0.25
+    amounts: Annotated[
+        float,
+        typer.Option("--amounts", min=0.0, max=1.0, help="Share of the templates for totals, shares and ranges."),
+    ] = 0.5
+    times: Annotated[
+        float, typer.Option("--times", min=0.0, max=1.0, help="Share of the templates for years, months and dates.")
+    ] = 0.5
+    gold_hints: Annotated[
+        float,
+        typer.Option(
+            "--gold-hints", min=0.0, max=1.0, help="Share of what the answer needs and linking misses that is hinted."
+        ),
+    ] = 0.6
+    authored: Annotated[
+        str, typer.Option("--authored", help="Folder of authored data, training/authored, whose questions are added.")
+    ] = ""
+    databases: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; the files are the same for any number.")] = 2
+    seed: Annotated[int, typer.Option("--seed", help="Seed of every random choice.")] = 0
 
 
 @dataclass(frozen=True, slots=True)

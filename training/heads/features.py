@@ -6,18 +6,13 @@ A folder holds `states.bf16` (raw, [rows, taps, hidden], in the order of the pac
 `features.json` (the target, the taps). A number takes 2 bytes, so a row takes 6,912 bytes for six taps of a target of width
 576. Tokens that texts share are one row.
 
-How a kind of head is trained, and the tokens that it may draft.
-
 How a kind of head is trained: its input, and how its objective is made by name (`decoding.heads.kinds`).
 
 The target is frozen. Its hidden states of whole texts (prompt and the target's own answer) are computed once and stored on disk
 (`features`); heads of all kinds are trained on them. Texts come in forests (`training.packs.packing`): tokens that
 several texts share are one row, and a row sees its ancestors and itself.
-
-The draft vocabulary in training: frequent tokens and the batch's, as in `decoding.heads.kinds.draft_ids`.
 """
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -130,15 +125,6 @@ def groups_of(responses: Iterable[Response]) -> list[list[TokenPair]]:
     for response in responses:
         groups[response.group] += response.pairs()
     return list(groups.values())
-
-
-def digest_of(packs: Iterable[Pack]) -> str:
-    """SHA-256 of what the forests hold."""
-    digest = hashlib.sha256()
-    for each in packs:
-        for part in each.arrays():
-            digest.update(part.tobytes())
-    return digest.hexdigest()
 
 
 States = Callable[[Pack, Sequence[int]], Tensor]

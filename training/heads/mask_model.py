@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+import typer
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask
@@ -148,7 +150,7 @@ class MaskModel(TrainModel):
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        super().__init__(config, weights, {}, None, dtype, device)
+        super().__init__(config, weights, {}, 0.0, dtype, device)
         adapter.check_fits(config)
         for name, array in adapter.arrays().items():
             self._train(name, torch.from_numpy(array))
@@ -228,20 +230,20 @@ class MaskModel(TrainModel):
         """[masks, hidden] the last layer's output at all masks. known: keys and values of the pack's rows."""
         positions = self._ids((pack.positions()[masks.anchors][:, None] + 1 + np.arange(masks.masks)).reshape(-1))
         cos, sin = self._rope.at(positions, int(positions.max()) + 1)
-        mix = self._mix_behind(pack, masks)
+        mix = self._mix_after(pack, masks)
         x, down, up = (self._weight(name) for name in TENSORS)
         x = x[:: masks.stride][: masks.masks].repeat(len(masks.anchors), 1)
         for index, pair in enumerate(known):
             x = adapted(x, down[index], up[index], self.config.rms_norm_eps)
-            x = self._layer(index, x, cos, sin, partial(_behind, mix, *pair))
+            x = self._layer(index, x, cos, sin, partial(_after, mix, *pair))
         return x
 
-    def _mix_behind(self, pack: Pack, masks: MaskRows) -> Mix:
+    def _mix_after(self, pack: Pack, masks: MaskRows) -> Mix:
         """The attention of masks to the keys of the pack's rows and, after these, of the masks."""
         return partial(attended, blocks=list(self._blocks(torch.from_numpy(_seen(pack, masks)))))
 
 
-def _behind(mix: Mix, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _after(mix: Mix, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return mix(query, torch.cat([keys, key]), torch.cat([values, value]))
 
 
@@ -263,7 +265,7 @@ class GpuMaskModel(MaskModel, GpuModel):
     def predictions(self, pack: Pack, masks: MaskRows) -> Predictions:
         return super().predictions(pack, padded(masks, gpu_model.PADDED))
 
-    def _mix_behind(self, pack: Pack, masks: MaskRows) -> Mix:
+    def _mix_after(self, pack: Pack, masks: MaskRows) -> Mix:
         ends = np.concatenate([pack.ends(), np.zeros(-pack.rows % gpu_model.PADDED, np.int32)])  # padding is not seen
         anchors = np.repeat(masks.anchors, masks.masks)
         return partial(mixed_by_trees, self._compiled, mask_blocks(ends, anchors, masks.masks, self.device))
@@ -312,31 +314,27 @@ _EMBEDDING = "model.embed_tokens.weight"
 
 @dataclass(frozen=True, slots=True)
 class MaskConfig:
-    """depths: how many tokens masks predict after a token. rank: components of each layer's change. decay: weight of a depth,
-    of that of the depth before. chains: the most chains of masks in a pack, drawn again each time. pair_rank, pair_tokens: of
-    the scores of pairs; rank 0 trains none. alone: weight of what masks say without them. ahead: tokens that a mask, and a row
-    of text, predicts beyond its own, by heads of rank ahead_rank; then a chain has a mask for each depth, or for every second
-    and so on up to 1 + ahead, drawn again each time.
+    """The options of `sqlagent train masks`. The chains of a pack are drawn again each time; with `ahead`, so is whether a
+    chain has a mask for each depth, or for every second and so on up to 1 + ahead.
     """
 
-    depths: int = 8
-    rank: int = 64
-    decay: float = 0.85
-    chains: int = 192
-    pair_rank: int = 32
-    pair_tokens: int = 1024
-    alone: float = 0.25
-    ahead: int = 0
-    ahead_rank: int = 128
-
-    def __post_init__(self) -> None:
-        counts = self.depths, self.rank, self.chains, self.pair_tokens, self.ahead_rank
-        if min(counts) < 1 or not 0.0 < self.decay <= 1.0:
-            raise TrainingError(
-                "depths, ranks, chains and pair_tokens must be 1 or more, and decay above 0 and at most 1"
-            )
-        if min(self.pair_rank, self.alone, self.ahead) < 0:
-            raise TrainingError("pair_rank, alone and ahead must not be negative")
+    depths: Annotated[int, typer.Option("--depths", min=1, help="Tokens that masks predict after a token.")] = 8
+    rank: Annotated[int, typer.Option("--rank", min=1, help="Components of each layer's change.")] = 64
+    decay: Annotated[
+        float, typer.Option("--decay", min=0.01, max=1.0, help="Weight of a depth, of that of the depth before.")
+    ] = 0.85
+    chains: Annotated[int, typer.Option("--chains", min=1, help="Chains of masks in a pack.")] = 192
+    pair_rank: Annotated[
+        int, typer.Option("--pair-rank", min=0, help="Rank of the scores of pairs of tokens; 0 for none.")
+    ] = 32
+    pair_tokens: Annotated[int, typer.Option("--pair-tokens", min=1, help="Tokens that have such scores.")] = 1024
+    alone: Annotated[
+        float, typer.Option("--alone", min=0.0, help="Weight of what masks say without the token before.")
+    ] = 0.25
+    ahead: Annotated[
+        int, typer.Option("--ahead", min=0, help="Tokens that a mask and a row of text predict beyond their own.")
+    ] = 0
+    ahead_rank: Annotated[int, typer.Option("--ahead-rank", min=1, help="Rank of the heads that do.")] = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +380,7 @@ class MaskLesson:
         """The target with an adapter in training."""
         weights = dict(merged_weights(read_weights(base.folder), self.adapter))
         begun = self._begun(config.seed, base, weights[_EMBEDDING][self.like])
-        kind = GpuMaskModel if gpu_model_fits(base.config, device, dropout=False) else MaskModel
+        kind = GpuMaskModel if gpu_model_fits(base.config, device) else MaskModel
         model = kind(base.config, weights.items(), begun, dtype, device)
 
         def write(folder: Path) -> None:

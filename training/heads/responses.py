@@ -7,11 +7,12 @@ the greedy one, then sampled ones (a head drafts for sampled text, too), each wi
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.loop import Request
@@ -21,25 +22,20 @@ from decoding.engine.sampler import Sampler
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import TextDecoder
 from decoding.tokenizer import Tokenizer
-from training.packs.collect import Asked, RecordLog, answer_of, collect_answers, fault, read_records
-from training.packs.groups import Group, TokenPair, TrainingDataError
+from training.packs.collect import Asked, RecordLog, Share, answer_of, collect_answers, fault, read_records
+from training.packs.groups import Group, TokenPair, TrainingDataError, first_fault
 
 FILE = "responses.jsonl"
 _PROMPT_END = 8  # tokens: the longest match that lookups try
 
 
-@dataclass(frozen=True, slots=True)
-class Collecting:
-    """How to collect. `max_new_tokens`: by step. `samples`: sampled answers besides the greedy one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collecting(Share):
+    """How to collect. `samples`: sampled answers besides the greedy one."""
 
-    max_new_tokens: Callable[[str], int]
     samples: int = 0
     temperature: float = 1.0  # of the sampled answers
     decoder: str = "plain"  # any method gives the same text
-    batch: int = 8  # prompts decoded together
-    limit: int | None = None  # the most prompts to try, those of earlier runs included
-    seed: int = 0
-    free_text: bool = False  # see `training.packs.collect.Kind`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +62,9 @@ class Response:
             targets = np.array(answer, dtype=np.int32)
             found.append(TokenPair(np.concatenate([prompt, targets[:-1]]), targets, self.step, self.id, 1.0))
         return found
+
+
+_RESPONSE = TypeAdapter(Response)
 
 
 def collect(
@@ -139,9 +138,6 @@ def _target(path: Path, origin: Mapping[str, Any]) -> TargetIdentity:
 
 def _response(record: Mapping[str, Any], where: str) -> Response:
     try:
-        values = {field.name: record[field.name] for field in fields(Response)}
-        values["prompt_ids"] = tuple(record["prompt_ids"])
-        values["answers"] = tuple(tuple(answer) for answer in record["answers"])
-        return Response(**values)
-    except (KeyError, TypeError) as error:
-        raise TrainingDataError(f"{where}: no response ({error!r})") from error
+        return _RESPONSE.validate_python(record)
+    except ValidationError as error:
+        raise TrainingDataError(f"{where}: no response ({first_fault(error)})") from error

@@ -1,11 +1,4 @@
-"""Trains one head on features: what the loop needs, and the two long steps, each resumable.
-
-What the training loop needs to train one head on features.
-
-The two long steps of making a head, each resumable: computing the target's states of its responses, and training on them.
-
-Turns a trained head into a shipped one with 4 bits per weight, and measures by decoding what that costs.
-"""
+"""Trains one head on features: what the loop needs, and the two long steps, each resumable."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,13 +31,13 @@ from training.heads.features import (
     HeadObjective,
     Origin,
     States,
-    digest_of,
     packs_of,
     write_features,
 )
 from training.heads.responses import Response, read_responses
 from training.loop import Outcome, train
 from training.objective import Objective
+from training.packs.packing import digest_of
 from training.run.base import Base, Subject
 from training.run.gpu_model import TrainModel
 from training.run.progress import join
@@ -228,7 +221,7 @@ def _states_of(base: Base, adapter: Adapter | None, dtype: str, device: str) -> 
         return EngineStates(load_text_decoder(str(base.folder), dtype=dtype, device=where.type, adapter=own))
     chosen, _ = chosen_dtype(dtype, where.type)
     weights = merged_weights(read_weights(base.folder), adapter)
-    model = TrainModel(base.config, weights, {}, None, tensor_dtype(chosen), where)
+    model = TrainModel(base.config, weights, {}, 0.0, tensor_dtype(chosen), where)
     return lambda pack, taps: model.states(model.rows(pack), taps)
 
 

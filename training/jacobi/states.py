@@ -1,12 +1,8 @@
 """What Jacobi training learns from: states of trajectories or made-up ones, packed as branches.
 
-What Jacobi training depends on besides `TrainConfig`.
-
-Chooses the states of a trajectory that a model is trained on, which are the noise that it sees.
-
-Consistency LLMs (arXiv 2403.00835) take each block alone, after clean text, in one of its states at random. Jacobi Forcing
-(arXiv 2512.14681) takes windows of blocks in which noise grows from block to block, each after the noisy ones before it.
-Plain data, no tensors.
+States are the noise that a model sees in training. Consistency LLMs (arXiv 2403.00835) take each block alone, after clean text,
+in one of its states at random. Jacobi Forcing (arXiv 2512.14681) takes windows of blocks in which noise grows from block to
+block, each after the noisy ones before it.
 
 Clean and noisy text of many answers in one forward, as branches of one token forest.
 
@@ -37,16 +33,17 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from random import Random
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from zlib import crc32
 
 import numpy as np
 import torch
+import typer
 from torch import Tensor
 
 from decoding.methods.mask_guesses import FirstGuess, Guesses, first_guesses
 from decoding.tokenizer import Tokenizer
-from training.config import TrainConfig, TrainingError
+from training.config import TrainConfig
 from training.jacobi.trajectory import State, Trajectory
 from training.objective import Objective, checked_rows, some
 from training.packs.groups import Group, Tokens, stop_token, tokenise
@@ -54,14 +51,15 @@ from training.packs.packing import NO_PATH, ROOT, Floats, Forest, Pack, Path, co
 from training.run.base import Base, evaluate, target_loss, total_weight
 from training.run.gpu_model import TrainModel
 
-JacobiMethod = Literal["cllm", "jacobi_forcing"]
-Schedule = Literal["linear", "random", "reverse"]
-Consistency = Literal["global", "local"]
+Guess = Annotated[
+    FirstGuess,
+    typer.Option("--first-guess", help="What a block begins with (in training with --sweeps): see `jacobi`."),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class JacobiConfig:
-    """Options of both methods; each method reads its own.
+    """The options of `sqlagent train jacobi`.
 
     The consistency loss begins near that of random guessing (10.8 nats for 49,152 tokens) while the answers' loss is 0.1, so
     with equal weights it would dominate the first steps. CLLM's code gives the answers ten times the weight, which took its
@@ -70,34 +68,34 @@ class JacobiConfig:
     moments.
     """
 
-    method: JacobiMethod = "jacobi_forcing"
-    ar_weight: float = 10.0  # of the cross-entropy on the model's own answers and on gold ones
-    consistency_weight: float = 1.0  # of the soft cross-entropy from noisy to clean rows
-    consistency_warmup: float = 0.1  # share of the run in which that weight rises from 0
-    gold_share: float = 1.0  # at most this many gold answers per trajectory
-    sweeps: int | None = None  # make states during training, by 0 to N sweeps over a first guess; None: collected
-    block_size: int = 16  # of states made during training; collected ones have their own
-    first_guess: FirstGuess = "prompt"  # of states made during training
-    draws: int = 1  # noisy chains per answer; they share its clean text in the forward
-    # Jacobi Forcing
-    window: int = 16  # blocks over which noise goes from 0 to 1
-    schedule: Schedule = "linear"
-    shift: bool = True  # start answers at a random block of the window, so that short ones see its noisy end, too
-    # Consistency LLM
-    consistency: Consistency = "global"  # learn the answers of the fixed point, or of the next state
-    half_correct: bool = False  # add states in which half of the wrong tokens are corrected
-
-    def __post_init__(self) -> None:
-        if self.method == "jacobi_forcing" and self.window < 2:
-            raise TrainingError(f"window must be 2 blocks or more, not {self.window}: noise grows from block to block")
-        if (self.sweeps or 0) < 0 or self.block_size < 2:
-            raise TrainingError(f"sweeps must not be negative, nor a block of {self.block_size} tokens shorter than 2")
-        if self.draws < 1:
-            raise TrainingError(f"draws must be 1 or more, not {self.draws}")
-        if min(self.ar_weight, self.consistency_weight, self.gold_share) < 0:
-            raise TrainingError("loss weights and shares must not be negative")
-        if not 0 <= self.consistency_warmup < 1:
-            raise TrainingError(f"consistency_warmup must be a part of the run, not {self.consistency_warmup}")
+    method: Annotated[Literal["cllm", "jacobi_forcing"], typer.Option("--method")] = "jacobi_forcing"
+    ar_weight: Annotated[
+        float, typer.Option("--ar-weight", min=0.0, help="Of the cross-entropy of the answers, own and gold.")
+    ] = 10.0
+    consistency_weight: Annotated[
+        float, typer.Option("--consistency-weight", min=0.0, help="Of the soft cross-entropy from noisy to clean.")
+    ] = 1.0
+    consistency_warmup: Annotated[
+        float, typer.Option("--consistency-warmup", min=0.0, max=0.9, help="Part of the run in which its weight rises.")
+    ] = 0.1
+    gold_share: Annotated[
+        float, typer.Option("--gold-share", min=0.0, help="Gold answers per trajectory, at most, of those in --gold.")
+    ] = 1.0
+    sweeps: Annotated[
+        int | None,
+        typer.Option(
+            "--sweeps",
+            min=0,
+            help="Make the noise while training, by 0 to N sweeps: --data then takes groups of pairs.",
+        ),
+    ] = None
+    block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block (with --sweeps).")] = 16
+    first_guess: Guess = "prompt"
+    draws: Annotated[int, typer.Option("--draws", min=1, help="Noisy chains per answer; its prompt is fed once.")] = 1
+    window: Annotated[int, typer.Option("--window", min=2, help="Blocks over which noise grows (jacobi_forcing).")] = 16
+    shift: Annotated[
+        bool, typer.Option("--shift/--no-shift", help="Begin each answer anywhere in the window (jacobi_forcing).")
+    ] = True
 
     def curve(self) -> dict[str, str]:
         """The options that the loss curve depends on."""
@@ -106,14 +104,10 @@ class JacobiConfig:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Consecutive noisy blocks after the clean text before `start`.
-
-    `teacher`: the state whose answers are learnt; None: the fixed point. Only a chain of one block can have one.
-    """
+    """Consecutive noisy blocks after the clean text before `start`; what is learnt is the fixed point."""
 
     start: int  # how many tokens of the answer come before it
     blocks: tuple[State, ...]
-    teacher: State | None = None
 
     @property
     def tokens(self) -> State:
@@ -135,16 +129,11 @@ def nearest(states: Sequence[State], ratio: float) -> State:
     return min(states, key=lambda state: abs(noise(state, states[-1]) - ratio))
 
 
-def ratios(schedule: Schedule, window: int, blocks: int, phase: int, chance: Random) -> list[float]:
-    """The desired noise of each of `blocks` blocks, the first of which has index `phase` in its window.
-
-    Linear: 0, 1 / (window - 1), ..., 1, repeated for every window. Reverse: from 1 down to 0. Random: uniform from 0 to 1.
+def ratios(window: int, blocks: int, phase: int) -> list[float]:
+    """The desired noise of each of `blocks` blocks, the first of which has index `phase` in its window: it rises linearly
+    from 0 to 1 in every window.
     """
-    indices = [(phase + block) % window for block in range(blocks)]
-    if schedule == "random":
-        return [chance.random() for _ in indices]
-    rising = [index / (window - 1) for index in indices]
-    return rising if schedule == "linear" else [1.0 - ratio for ratio in rising]
+    return [(phase + block) % window / (window - 1) for block in range(blocks)]
 
 
 def chains(trajectory: Trajectory, config: JacobiConfig, chance: Random) -> tuple[Chain, ...]:
@@ -157,7 +146,7 @@ def chains(trajectory: Trajectory, config: JacobiConfig, chance: Random) -> tupl
 def _windows(trajectory: Trajectory, config: JacobiConfig, chance: Random) -> list[Chain]:
     window, blocks = config.window, trajectory.blocks
     phase = chance.randrange(window) if config.shift else 0
-    wanted = ratios(config.schedule, window, len(blocks), phase, chance)
+    wanted = ratios(window, len(blocks), phase)
     noisy = [nearest(states, ratio) for states, ratio in zip(blocks, wanted, strict=True)]
     edges = [0, *range(window - phase, len(blocks), window), len(blocks)]
     found, size = [], len(blocks[0][-1])
@@ -167,29 +156,14 @@ def _windows(trajectory: Trajectory, config: JacobiConfig, chance: Random) -> li
     return found
 
 
-def _single_blocks(trajectory: Trajectory, config: JacobiConfig, chance: Random) -> list[Chain]:
+def _single_blocks(trajectory: Trajectory, _: JacobiConfig, chance: Random) -> list[Chain]:
     found, start = [], 0
     for states in trajectory.blocks:
-        if config.half_correct:
-            states = half_corrected(states, chance)
         if len(states) > 1:
             index = chance.randrange(len(states) - 1)
-            teacher = states[index + 1] if config.consistency == "local" and index + 2 < len(states) else None
-            found.append(Chain(start, (states[index],), teacher))
+            found.append(Chain(start, (states[index],)))
         start += len(states[-1])
     return found
-
-
-def half_corrected(states: Sequence[State], chance: Random) -> tuple[State, ...]:
-    """The states, with a copy after each but the last in which half of the wrong tokens are corrected."""
-    fixed = states[-1]
-    out = [fixed]
-    for state in reversed(states[:-1]):
-        wrong = [i for i, (a, b) in enumerate(zip(state, fixed, strict=True)) if a != b]
-        right = set(chance.sample(wrong, len(wrong) // 2))
-        corrected = tuple(fixed[i] if i in right else token for i, token in enumerate(state))
-        out += [corrected, state] if right else [state]
-    return tuple(reversed(out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +194,7 @@ class Example:
     @property
     def branch_rows(self) -> int:
         """Rows that its branches take."""
-        texts = [(chain.start, tokens) for chain in self.chains for tokens in (chain.tokens, chain.teacher) if tokens]
-        branches = [self.branch(*text) for text in texts]
+        branches = [self.branch(chain.start, chain.tokens) for chain in self.chains]
         return sum(len(branch) - common(branch, self.tokens) for branch in branches)
 
     @property
@@ -231,9 +204,9 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class JacobiPack(Pack):
-    """A pack whose `sources` continue after those of the targets: a row per term of the consistency loss, then teachers' rows.
+    """A pack whose `sources` continue after those of the targets: a row for each term of the consistency loss.
 
-    Term i: the logits of source `len(targets) + i` should equal those of source `teachers[i]`.
+    Term i: the logits of source `len(targets) + i` should equal those of source `teachers[i]`, a clean row.
     """
 
     teachers: Tokens  # [terms] index into sources
@@ -242,8 +215,7 @@ class JacobiPack(Pack):
     @property
     def students(self) -> Tokens:
         """[terms] the rows of each block from its first wrong token on."""
-        first = len(self.targets)
-        return self.sources[first : first + len(self.teachers)]
+        return self.sources[len(self.targets) :]
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         return (*Pack.arrays(self), self.teachers, self.shares)
@@ -271,14 +243,11 @@ class JacobiBuilder:
         self._learnt.append((clean.rows[len(item.prompt) - 1 :], item))
         for chain in item.chains:
             noisy = self._forest.grow(item.branch(chain.start, chain.tokens), clean)
-            taught = clean
-            if chain.teacher:
-                taught = self._forest.grow(item.branch(chain.start, chain.teacher), clean)
-            self._match(item, chain, noisy, taught)
+            self._match(item, chain, noisy, clean)
 
-    def _match(self, item: Example, chain: Chain, noisy: Path, taught: Path) -> None:
+    def _match(self, item: Example, chain: Chain, noisy: Path, clean: Path) -> None:
         """Add a term for every row of a block from its first wrong token on, except the stop token's: nothing follows it."""
-        fixed = chain.teacher or item.answer[chain.start : chain.start + len(chain.tokens)].tolist()
+        fixed = item.answer[chain.start : chain.start + len(chain.tokens)].tolist()
         edges = list(accumulate((len(block) for block in chain.blocks), initial=0))
         for start, stop in pairwise(edges):
             wrong = start + first_difference(chain.tokens[start:stop], fixed[start:stop])
@@ -286,7 +255,7 @@ class JacobiBuilder:
             rows = slice(first + wrong, min(first + stop, len(item.tokens)))
             if len(noisy.rows[rows]):
                 self._students.append(noisy.rows[rows])
-                self._teachers.append(taught.rows[rows])
+                self._teachers.append(clean.rows[rows])
 
     def pack(self) -> JacobiPack:
         examples = [example for _, example in self._learnt]
@@ -294,8 +263,7 @@ class JacobiBuilder:
         learnt = np.concatenate([rows for rows, _ in self._learnt])
         students, teachers = _joined(self._students), _joined(self._teachers)
         lengths = np.array([len(rows) for rows in self._students], dtype=np.int64)
-        others = np.setdiff1d(teachers, learnt)
-        sources = np.concatenate([learnt, students, others])
+        sources = np.concatenate([learnt, students])
         index_of = {row: index for index, row in reversed(list(enumerate(sources.tolist())))}
         parents = self._forest.parents()
         order = depth_first(parents)
@@ -397,7 +365,7 @@ def jacobi_objective(
         packs,
         measured,
         left_out,
-        partial(jacobi_loss, jacobi, config.label_smoothing),
+        partial(jacobi_loss, jacobi),
         partial(jacobi_values, jacobi),
         terms=("ar", "consistency"),
         factors=lambda progress: (1.0, risen(progress, jacobi.consistency_warmup)),
@@ -454,13 +422,11 @@ def examples(trajectories: Iterable[Trajectory], jacobi: JacobiConfig, seed: int
     return groups
 
 
-def jacobi_loss(
-    jacobi: JacobiConfig, label_smoothing: float, model: TrainModel, pack: JacobiPack, step: Sequence[JacobiPack]
-) -> Tensor:
+def jacobi_loss(jacobi: JacobiConfig, model: TrainModel, pack: JacobiPack, step: Sequence[JacobiPack]) -> Tensor:
     """[2]: the pack's part of the step's `ar` and `consistency`, weighted."""
     pack = swept(model, pack, drawn_sweeps(pack, jacobi.sweeps or 0))
-    logits = model.logits(model.rows(pack), training=True)
-    answers = target_loss(logits[: len(pack.targets)], pack, label_smoothing) / total_weight(step)
+    logits = model.logits(model.rows(pack))
+    answers = target_loss(logits[: len(pack.targets)], pack) / total_weight(step)
     shares = torch.from_numpy(pack.shares).to(logits.device)
     matched = soft_losses(logits, pack) @ shares / (_packed_blocks(step) or 1.0)
     return torch.stack([jacobi.ar_weight * answers, jacobi.consistency_weight * matched])
@@ -481,7 +447,7 @@ def _packed_blocks(packs: Iterable[JacobiPack]) -> float:
 
 @torch.no_grad()
 def jacobi_values(jacobi: JacobiConfig, model: TrainModel, packs: Sequence[JacobiPack]) -> Mapping[str, float]:
-    """`loss`: as in training, without label smoothing, and its terms unweighted; `exact` as in `evaluate`. `stationary`: share
+    """`loss`: as in training, and its terms unweighted; `exact` as in `evaluate`. `stationary`: share
     of the noisy rows, each after a wrong token, whose most likely token is the clean row's, so that a sweep gets it right.
     """
     found = dict(evaluate(model, packs))

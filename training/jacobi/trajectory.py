@@ -1,7 +1,5 @@
 """Jacobi trajectories: their file format, and how they are collected.
 
-Jacobi trajectories, and the file format that holds them.
-
 A file of trajectories is JSON Lines, UTF-8, as `record_log` writes them. The first line says how they were collected; every
 other line is a trajectory, or a prompt that was left out and why:
 
@@ -25,9 +23,10 @@ sweep of the data are those of decoding. The answers are the model's own; those 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request
@@ -40,8 +39,8 @@ from decoding.methods.mask_guesses import FirstGuess
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import TextDecoder
 from decoding.tokenizer import Tokenizer
-from training.packs.collect import Asked, RecordLog, answer_of, collect_answers, fault, read_records
-from training.packs.groups import Group, TrainingDataError
+from training.packs.collect import Asked, RecordLog, Share, answer_of, collect_answers, fault, read_records
+from training.packs.groups import Group, TrainingDataError, first_fault
 
 FILE = "trajectories.jsonl"
 State = tuple[int, ...]
@@ -67,6 +66,9 @@ class Trajectory:
         return self.prompt_ids[: self.prefix]
 
 
+_TRAJECTORY = TypeAdapter(Trajectory)
+
+
 def blocks_of(answer: Sequence[int], seen: Mapping[int, Sequence[State]], n: int) -> tuple[tuple[State, ...], ...]:
     """The states of every block of `n` tokens of `answer`, from those `seen` during decoding, by block.
 
@@ -80,13 +82,6 @@ def blocks_of(answer: Sequence[int], seen: Mapping[int, Sequence[State]], n: int
     return tuple(blocks)
 
 
-class TrajectoryLog(RecordLog):
-    """A folder's file of trajectories, open for appending."""
-
-    def __init__(self, out: Path, origin: Mapping[str, Any]) -> None:
-        super().__init__(out / FILE, origin)
-
-
 def read_trajectories(path: Path, base_sha256: str) -> Iterator[Trajectory]:
     """The trajectories of a file, in order. Raises TrainingDataError, which names a damaged line, or for another base."""
     records = read_records(path, "trajectory")
@@ -94,32 +89,20 @@ def read_trajectories(path: Path, base_sha256: str) -> Iterator[Trajectory]:
     if "block_size" not in origin:
         raise TrainingDataError(f"{path} holds no trajectories: make them with `sqlagent train jacobi collect`")
     if origin.get("base") != base_sha256:
-        raise TrainingDataError(f"{path} was collected with another base model: collect anew with this one")
+        raise TrainingDataError(f"{path} was collected with another base model: collect again with this one")
     for where, record in records:
         if "left_out" not in record:
-            yield _trajectory(record, where)
+            try:
+                yield _TRAJECTORY.validate_python(record)
+            except ValidationError as error:
+                raise TrainingDataError(f"{where}: no trajectory ({first_fault(error)})") from error
 
 
-def _trajectory(record: Mapping[str, Any], where: str) -> Trajectory:
-    try:
-        values = {field.name: record[field.name] for field in fields(Trajectory)}
-        values |= {name: tuple(record[name]) for name in ("prompt_ids", "answer_ids")}
-        values["blocks"] = tuple(tuple(tuple(state) for state in block) for block in record["blocks"])
-        return Trajectory(**values)
-    except (KeyError, TypeError) as error:
-        raise TrainingDataError(f"{where}: no trajectory ({error!r})") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Collecting:
-    """How to collect. `max_new_tokens`: by step."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collecting(Share):
+    """How to collect."""
 
     block_size: int
-    max_new_tokens: Callable[[str], int]
-    batch: int = 8  # prompts decoded together
-    limit: int | None = None  # the most prompts to try, those of earlier runs included
-    seed: int = 0  # order of the groups
-    free_text: bool = False  # see `training.packs.collect.Kind`
     only_right: bool = False  # leave out answers that differ from the gold answer
     first_guess: FirstGuess = "prompt"
 
@@ -151,7 +134,7 @@ class Recorder(Method):
 def collect(
     decoder: TextDecoder,
     groups: Iterable[Group],
-    log: TrajectoryLog,
+    log: RecordLog,
     how: Collecting,
     report: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,

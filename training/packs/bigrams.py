@@ -1,11 +1,11 @@
 """Statistics of token sequences in training data.
 
-Fits what answers begin with, on a target's own answers (see `checkpoints.adapters.beginnings`).
+Fits what answers begin with, on a target's own answers (see `decoding.checkpoints.bigrams.Beginnings`).
 
 What is fitted are logits of a softmax to which the scores of pairs and of followers are added as they are, so the problem is
 convex.
 
-What follows what in the prompts of a pack, for the training of a mask adapter (see `checkpoints.adapters.followers`).
+What follows what in the prompts of a pack, for the training of a mask adapter (see `decoding.checkpoints.bigrams`).
 """
 
 from collections import Counter, defaultdict
@@ -105,7 +105,7 @@ def _places(pairs: TokenPairs, ends: Sequence[tuple[int, ...]], texts: Sequence[
 
 
 def _scores(logits: Tensor, places: Sequence[_Place]) -> Tensor:
-    """[places, tokens] those of each place's tokens; -inf behind them."""
+    """[places, tokens] those of each place's tokens; -inf after them."""
     width = max(len(place.tokens) for place in places)
     tokens, added = np.zeros((len(places), width), np.int64), np.full((len(places), width), -np.inf, np.float32)
     for row, place in enumerate(places):
@@ -148,7 +148,7 @@ def follower_rows(pack: Pack, frequent: Flags) -> FollowerRows:
 
 
 def _prompts(pack: Pack) -> Iterator[tuple[int, int, Tokens]]:
-    """Of each text: its first source, the one behind its last, and the tokens of its prompt."""
+    """Of each text: its first source, the one after its last, and the tokens of its prompt."""
     ends = [*np.flatnonzero(np.diff(pack.owners)) + 1, len(pack.owners)]
     texts: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by the last row of their prompts
     for first, stop in pairwise((0, *ends)):
@@ -158,8 +158,8 @@ def _prompts(pack: Pack) -> Iterator[tuple[int, int, Tokens]]:
     for start, stop in pack.chains():
         path[depths[start] : depths[start] + stop - start] = np.arange(start, stop)
         for row in last_rows[np.searchsorted(last_rows, start) : np.searchsorted(last_rows, stop)].tolist():
-            for first, behind in texts[row]:
-                yield first, behind, pack.tokens[path[: depths[row] + 1]]
+            for first, stop_source in texts[row]:
+                yield first, stop_source, pack.tokens[path[: depths[row] + 1]]
 
 
 def _entries(

@@ -1,18 +1,14 @@
 """Collects a model's answers to the prompts of training data, in a file that a stopped run resumes.
 
-A file of collected records, one JSON object per line; the first line says how they were collected.
-
 Every other line is a record, or a prompt that was left out and why: `{"prompt": "...", "left_out": "repeats"}`. Each line is
 flushed to disk, so that a killed collection can resume where it stopped.
-
-Collects a model's answers to the prompts of training data with the real decode loop: in batches, resumable.
 
 The caller decides what to decode for each prompt and what to keep of it: Jacobi trajectories, or texts for draft heads.
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -105,39 +101,21 @@ class Asked:
     prefix: int
 
 
-class Share(Protocol):
-    """Which prompts are this collection's, and how many are decoded together."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Which prompts are decoded, and how. max_new_tokens: by step. free_text: answers may have several lines and may be cut
+    off; the agent's steps are one line each.
+    """
 
-    @property
-    def batch(self) -> int: ...
-
-    @property
-    def limit(self) -> int | None:
-        """The most prompts to try, those of earlier runs included."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """The seed of the groups' order."""
-        ...
+    max_new_tokens: Callable[[str], int]
+    batch: int = 8  # prompts decoded together
+    limit: int | None = None  # the most prompts to try, those of earlier runs included
+    seed: int = 0  # order of the groups
+    free_text: bool = False
 
 
 Record = TypeVar("Record")
 Record_out = TypeVar("Record_out", covariant=True)
-Record_in = TypeVar("Record_in", contravariant=True)
-
-
-class Log(Protocol[Record_in]):
-    """Holds what was collected so far, and takes the rest."""
-
-    @property
-    def done(self) -> Set[str]:
-        """The prompts that were tried."""
-        ...
-
-    def append(self, record: Record_in) -> None: ...
-
-    def leave_out(self, prompt: str, reason: str) -> None: ...
 
 
 class Kind(Protocol[Record_out]):
@@ -145,7 +123,7 @@ class Kind(Protocol[Record_out]):
 
     @property
     def free_text(self) -> bool:
-        """Whether answers may have several lines and may be cut off; the agent's steps are one line each."""
+        """As in `Share`."""
         ...
 
     def requests(self, asked: Asked) -> list[Request]:
@@ -160,7 +138,7 @@ class Kind(Protocol[Record_out]):
 def collect_answers(
     decoder: TextDecoder,
     groups: Iterable[Group],
-    log: Log[Record],
+    log: RecordLog,
     share: Share,
     kind: Kind[Record],
     what: str,
@@ -178,7 +156,7 @@ def collect_answers(
 def gather(
     tokenizer: Tokenizer,
     groups: Iterable[Group],
-    log: Log[Record],
+    log: RecordLog,
     share: Share,
     decoded: Callable[[Sequence[Sequence[Asked]]], Iterator[list[Record | str]]],
     what: str,

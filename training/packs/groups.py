@@ -21,13 +21,13 @@ decoder that gets the prompt's tokens and generates the rest sees the same seque
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from decoding.tokenizer import Tokenizer
 
@@ -55,6 +55,9 @@ class Group:
 
     prefix: str
     pairs: tuple[Pair, ...]
+
+
+_GROUP = TypeAdapter(Group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +98,15 @@ def read_groups(path: Path) -> Iterator[Group]:
 
 def _group(line: str, where: str) -> Group:
     try:
-        record = json.loads(line)
-        pairs = tuple(_pair(pair) for pair in record["pairs"])
-        return Group(_text(record, "prefix"), pairs)
-    except (ValueError, KeyError, TypeError) as error:
-        raise TrainingDataError(f"{where}: no group of training data ({error!r})") from error
+        return _GROUP.validate_json(line)
+    except ValidationError as error:
+        raise TrainingDataError(f"{where}: no group of training data ({first_fault(error)})") from error
 
 
-def _pair(record: Mapping[str, Any]) -> Pair:
-    texts = {name: _text(record, name) for name in ("prompt", "answer", "step", "id")}
-    return Pair(**texts, weight=float(record.get("weight", 1.0)))
-
-
-def _text(record: Mapping[str, Any], name: str) -> str:
-    if not isinstance(record[name], str):
-        raise TypeError(f"{name} must be text")
-    return str(record[name])
+def first_fault(error: ValidationError) -> str:
+    """The first of the faults, on one line: where it is, and what."""
+    fault = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
 
 
 def stop_token(tokenizer: Tokenizer, name: str | None = None) -> int:

@@ -5,6 +5,7 @@ is its depth. So a pair has the same logits in a pack as alone. Pairs of a group
 continues an earlier step's prompt and answer shares those, too.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -102,6 +103,15 @@ def depth_first(parents: Tokens) -> Tokens:
         order.append(np.arange(start, stop))
         waiting += by_parent[np.searchsorted(above, start) : np.searchsorted(above, stop)].tolist()
     return np.concatenate(order).astype(np.int32)
+
+
+def digest_of(packs: Iterable[Pack]) -> str:
+    """SHA-256 of what packs hold, in order."""
+    digest = hashlib.sha256()
+    for each in packs:
+        for part in each.arrays():
+            digest.update(part.tobytes())
+    return digest.hexdigest()
 
 
 class Packable(Protocol):

@@ -1,16 +1,9 @@
-"""What a run starts from, what it trains and writes, and the loss of a pack.
-
-What a run starts from and what it writes: a base checkpoint in, an adapter or a whole model out.
-
-What a run trains and writes: a language model (an adapter or all of it), or something else that has parameters.
-
-The loss of a pack's targets, and figures on held-out packs.
-"""
+"""What a run starts from, what it trains and writes, and the loss of a pack."""
 
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +20,7 @@ from decoding.checkpoints.identity import recorded
 from decoding.checkpoints.model_config import ModelConfig, load_config
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.tokenizer import Tokenizer
-from training.config import LoraConfig, TrainConfig, TrainingError
+from training.config import TrainConfig, TrainingError
 from training.low_rank import factorise, grown
 from training.packs.packing import Pack
 from training.run.cpu_ops import head_loss
@@ -74,11 +67,11 @@ def initial_adapter(base: Base, config: TrainConfig, about: About) -> Adapter | 
             )
         if config.grow_rank:
             given = grown(given, config.grow_rank, config.seed)
-        return Adapter(given.factors, given.rank, given.alpha, about, given.rank_stabilised)
+        return replace(given, about=about, files=())
     if config.lora is None:
         return None
-    factors = new_factors(_shapes(base), config.lora, config.seed)
-    return Adapter(factors, config.lora.rank, config.lora.alpha, about, config.lora.rank_stabilised)
+    factors = new_factors(_shapes(base), config.lora.rank, config.seed)
+    return Adapter(factors, config.lora.rank, config.lora.alpha, about)
 
 
 def _shapes(base: Base) -> dict[str, list[int]]:
@@ -90,26 +83,18 @@ def _shapes(base: Base) -> dict[str, list[int]]:
     }
 
 
-def ready_model(
-    base: Base, adapter: Adapter | None, config: TrainConfig, dtype: torch.dtype, device: torch.device
-) -> TrainModel:
+def ready_model(base: Base, adapter: Adapter | None, dtype: torch.dtype, device: torch.device) -> TrainModel:
     """The model, ready to train the adapter's factors or, without an adapter, all its matrices."""
-    lora = config.lora or LoraConfig()
-    if adapter:
-        lora = LoraConfig(adapter.rank, adapter.alpha, lora.targets, lora.dropout, adapter.rank_stabilised)
-    factors = adapter.factors if adapter else None
-    weights, trained_dtype = read_weights(base.folder), dtype if config.sharded else torch.float32
-    kind: type[TrainModel] = (
-        GpuModel if gpu_model_fits(base.config, device, bool(adapter and lora.dropout)) else TrainModel
-    )
-    return kind(base.config, weights, factors, lora if adapter else None, dtype, device, trained_dtype)
+    kind: type[TrainModel] = GpuModel if gpu_model_fits(base.config, device) else TrainModel
+    factors, scale = (adapter.factors, adapter.scale) if adapter else (None, 0.0)
+    return kind(base.config, read_weights(base.folder), factors, scale, dtype, device)
 
 
-def write_result(model: TrainModel, base: Base, adapter: Adapter | None, config: TrainConfig, folder: Path) -> None:
+def write_result(model: TrainModel, base: Base, adapter: Adapter | None, folder: Path) -> None:
     """Write what was trained: an adapter in peft's format, or a whole model in hub layout with fp32 weights."""
     with whole_folder(folder) as staging:
         if adapter:
-            write_peft(adapter_of(model, adapter), staging, config.lora.dropout if config.lora else 0.0)
+            write_peft(adapter_of(model, adapter), staging)
             return
         for pattern in _TOKENIZER_AND_CONFIG:
             for file in base.folder.glob(pattern):
@@ -139,7 +124,7 @@ class Subject:
     """All that the loop knows about what it trains."""
 
     model: Any  # passed to the objective's loss and evaluation
-    trained: Mapping[str, Tensor]  # leaves by name: fp32, or of type `dtype` if the optimiser keeps sharded masters
+    trained: Mapping[str, Tensor]  # fp32 leaves by name
     dtype: torch.dtype
     device: torch.device
     result: str  # name of the result's folder
@@ -155,7 +140,7 @@ Subjects = Callable[[TrainConfig, Base, About, torch.dtype, torch.device], Subje
 def language_model(config: TrainConfig, base: Base, about: About, dtype: torch.dtype, device: torch.device) -> Subject:
     """Trains the base with an adapter, or all of its matrices."""
     adapter = initial_adapter(base, config, about)
-    model = ready_model(base, adapter, config, dtype, device)
+    model = ready_model(base, adapter, dtype, device)
     return Subject(
         model,
         model.trained,
@@ -163,30 +148,23 @@ def language_model(config: TrainConfig, base: Base, about: About, dtype: torch.d
         model.device,
         result="adapter" if adapter else "model",
         small=adapter is not None,
-        write=lambda folder: write_result(model, base, adapter, config, folder),
+        write=lambda folder: write_result(model, base, adapter, folder),
     )
 
 
-def pack_loss(model: TrainModel, pack: Pack, label_smoothing: float = 0.0, training: bool = False) -> Tensor:
-    """The sum over the pack's targets of weight times cross-entropy, in nats; a scalar with gradient.
-
-    label_smoothing e: targets are (1 - e) of the true token and e of the uniform distribution over the vocabulary.
-    """
+def pack_loss(model: TrainModel, pack: Pack) -> Tensor:
+    """The sum over the pack's targets of weight times cross-entropy, in nats; a scalar with gradient."""
     rows, head = model.rows(pack), model.frozen_head
-    if head is None or label_smoothing or model.device.type != "cpu":
-        return target_loss(model.logits(rows, training), pack, label_smoothing)
+    if head is None or model.device.type != "cpu":
+        return target_loss(model.logits(rows), pack)
     targets, weights = torch.from_numpy(pack.targets).long(), torch.from_numpy(pack.weights)
-    return head_loss(model.outputs(rows, training)[: len(targets)], head, targets, weights)
+    return head_loss(model.outputs(rows)[: len(targets)], head, targets, weights)
 
 
-def target_loss(logits: Tensor, pack: Pack, label_smoothing: float = 0.0) -> Tensor:
+def target_loss(logits: Tensor, pack: Pack) -> Tensor:
     """`pack_loss` from the logits [targets, vocab]."""
-    losses = functional.cross_entropy(
-        logits,
-        torch.from_numpy(pack.targets).long().to(logits.device),
-        reduction="none",
-        label_smoothing=label_smoothing,
-    )
+    targets = torch.from_numpy(pack.targets).long().to(logits.device)
+    losses = functional.cross_entropy(logits, targets, reduction="none")
     return losses @ torch.from_numpy(pack.weights).to(logits.device)
 
 

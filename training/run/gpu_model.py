@@ -3,18 +3,16 @@
 Low-rank factors are merged into their weights once a forward, which costs less than two more products for each of so many
 rows; rows are padded to a few sizes, so that little is compiled. The same numbers as `TrainModel`'s up to rounding.
 
-A layer of the Llama, Qwen2 and Qwen3 families around its attention, for any way of getting at its weights.
-
 The differentiable forward of the Llama, Qwen2 and Qwen3 families over one pack, full or low-rank.
 
 Tensors have transformers' names. There is no cache and no batch dimension: all rows of a pack go through the linear layers
 together, and attention is computed in blocks of rows, each over the keys that it needs. Trained tensors are fp32 master
-weights, cast in the forward, so that gradients are in fp32 (`master_weights` may keep them elsewhere, sharded); frozen tensors
-have the compute type. `fast_model` is the forward for decoding; a test checks that both agree with transformers.
+weights, cast in the forward, so that gradients are in fp32; frozen tensors have the compute type. `fast_model` is the
+forward for decoding; a test checks that both agree with transformers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -28,7 +26,6 @@ from decoding.checkpoints.adapter import Adapter, Factors
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets.llama_model import RopeTable
-from training.config import LoraConfig
 from training.packs.packing import Pack
 from training.run.cpu_ops import Block, attend_in_blocks, low_rank_linear
 
@@ -96,7 +93,8 @@ class TrainModel:
     """Weights and forward.
 
     `weights` are (name, tensor) pairs with transformers' names. With `factors`, exactly those are trained and everything else
-    is frozen; without, all matrices are trained. Raises UnsupportedModel if the weights lack a tensor.
+    is frozen, and `scale` is the factor of B A; without, all matrices are trained. Raises UnsupportedModel if the weights lack
+    a tensor.
     """
 
     def __init__(
@@ -104,14 +102,12 @@ class TrainModel:
         config: ModelConfig,
         weights: Iterable[tuple[str, Tensor]],
         factors: Mapping[str, Factors] | None,
-        lora: LoraConfig | None,
+        scale: float,
         dtype: torch.dtype,
         device: torch.device,
-        trained_dtype: torch.dtype = torch.float32,
     ) -> None:
         self.config, self.dtype, self.device = config, dtype, device
         self.trained: dict[str, Tensor] = {}  # by name, leaves: W itself, or `<module>.lora_A` and `.lora_B`
-        self._trained_dtype = trained_dtype
         self._frozen: dict[str, Tensor] = {}
         for name, tensor in weights:
             if factors is None and tensor.dim() > 1:
@@ -121,11 +117,11 @@ class TrainModel:
         for module, pair in (factors or {}).items():
             self._train(f"{module}.lora_A", pair.a)
             self._train(f"{module}.lora_B", pair.b)
-        self._scale, self._dropout = (lora_scale(lora), lora.dropout) if lora else (0.0, 0.0)
+        self._scale = scale
         self._rope = RopeTable(config.rope, config.head_dim, dtype, device)
 
     def _train(self, name: str, tensor: Tensor) -> None:
-        self.trained[name] = tensor.detach().to(self.device, self._trained_dtype, copy=True).requires_grad_()
+        self.trained[name] = tensor.detach().to(self.device, torch.float32, copy=True).requires_grad_()
 
     def rows(self, pack: Pack) -> Rows:
         """The pack as tensors on the device."""
@@ -138,16 +134,13 @@ class TrainModel:
             sources=self._ids(pack.sources),
         )
 
-    def logits(self, rows: Rows, training: bool = False) -> Tensor:
-        """Logits [targets, vocab] in fp32, at `rows.sources` only, because the LM head is a fifth of the embedded model.
+    def logits(self, rows: Rows) -> Tensor:
+        """Logits [targets, vocab] in fp32, at `rows.sources` only, because the LM head is a fifth of the embedded model."""
+        return functional.linear(self.outputs(rows), self._weight(self._head_name)).float()
 
-        training: apply dropout, by torch's global generator.
-        """
-        return functional.linear(self.outputs(rows, training), self._weight(self._head_name)).float()
-
-    def outputs(self, rows: Rows, training: bool = False) -> Tensor:
-        """What the LM head reads [targets, hidden] at `rows.sources`. training: see `logits`."""
-        for x in self._layers(rows, self._dropout if training else 0.0):  # noqa: B007  (the last is wanted)
+    def outputs(self, rows: Rows) -> Tensor:
+        """What the LM head reads [targets, hidden] at `rows.sources`."""
+        for x in self._layers(rows):  # noqa: B007  (the last is wanted)
             pass
         return self._norm(functional.embedding(rows.sources, x), "model.norm.weight")  # see `_taken`
 
@@ -171,7 +164,7 @@ class TrainModel:
         found[self.config.layers] = self._norm(found[self.config.layers], "model.norm.weight")
         return torch.stack([found[tap] for tap in taps], 1)
 
-    def _layers(self, rows: Rows, dropout: float = 0.0, known: Known | None = None) -> Iterator[Tensor]:
+    def _layers(self, rows: Rows, known: Known | None = None) -> Iterator[Tensor]:
         """The embeddings [rows, hidden], then every layer's output. known: gets the keys and values of each layer."""
         cos, sin = self._rope.at(rows.positions, rows.deepest + 1)
         x = functional.embedding(rows.tokens, self._weight("model.embed_tokens.weight"))
@@ -179,32 +172,30 @@ class TrainModel:
         mix = self._mix(rows)
         mix = mix if known is None else partial(_kept, known, mix)
         for index in range(self.config.layers):
-            x = self._layer(index, x, cos, sin, mix, dropout)
+            x = self._layer(index, x, cos, sin, mix)
             yield x
 
     def _mix(self, rows: Rows) -> Mix:
         """The attention among the rows of a pack."""
         return partial(attended, blocks=rows.blocks)
 
-    def _layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix, dropout: float = 0.0) -> Tensor:
+    def _layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix) -> Tensor:
         prefix = f"model.layers.{index}."
         layer = Layer(
-            lambda name, rows: self._linear(prefix + name, rows, dropout),
+            lambda name, rows: self._linear(prefix + name, rows),
             lambda name, rows: self._norm(rows, prefix + name),
             self.config,
         )
         return layer.mixed_in(x, mix(*layer.heads(x, cos, sin)))
 
-    def _linear(self, module: str, x: Tensor, dropout: float) -> Tensor:
+    def _linear(self, module: str, x: Tensor) -> Tensor:
         weight, bias = self._weight(f"{module}.weight"), self._frozen.get(f"{module}.bias")
         if f"{module}.lora_A" not in self.trained:
             return functional.linear(x, weight, bias)
-        if self.device.type == "cpu" and not dropout:
+        if self.device.type == "cpu":
             a, b = self.trained[f"{module}.lora_A"], self.trained[f"{module}.lora_B"]
             return low_rank_linear(x, weight, bias, a, b, self._scale)
         y = functional.linear(x, weight, bias)
-        if dropout:
-            x = functional.dropout(x, dropout)
         inner = functional.linear(x, self._weight(f"{module}.lora_A"))
         return torch.addmm(y, inner, self._weight(f"{module}.lora_B").T, alpha=self._scale)
 
@@ -265,22 +256,14 @@ def _taken(heads: Tensor, keys: slice | Tensor) -> Tensor:
     return functional.embedding(keys, heads.flatten(1)).view(-1, *heads.shape[1:])
 
 
-def lora_scale(lora: LoraConfig) -> float:
-    """The factor by which B A is multiplied."""
-    return lora.alpha / (lora.rank**0.5 if lora.rank_stabilised else lora.rank)
-
-
-def new_factors(shapes: Mapping[str, Sequence[int]], lora: LoraConfig, seed: int) -> dict[str, Factors]:
+def new_factors(shapes: Mapping[str, Sequence[int]], rank: int, seed: int) -> dict[str, Factors]:
     """Initial factors as in peft: A is uniform within 1 / sqrt(in), B is zero. `shapes`: [out, in] by module."""
     chance = torch.Generator().manual_seed(seed)
     factors = {}
     for module in sorted(shapes):
-        if module.rsplit(".", 1)[-1] in lora.targets:
-            out, columns = shapes[module]
-            a = torch.empty(lora.rank, columns).uniform_(-(columns**-0.5), columns**-0.5, generator=chance)
-            factors[module] = Factors(a, torch.zeros(out, lora.rank))
-    if not factors:
-        raise UnsupportedModel(f"the model has none of the layers {', '.join(lora.targets)}")
+        out, columns = shapes[module]
+        a = torch.empty(rank, columns).uniform_(-(columns**-0.5), columns**-0.5, generator=chance)
+        factors[module] = Factors(a, torch.zeros(out, rank))
     return factors
 
 
@@ -288,7 +271,7 @@ def adapter_of(model: TrainModel, like: Adapter) -> Adapter:
     """The model's trained factors, with everything else as in `like`."""
     trained = {name: tensor.detach().cpu() for name, tensor in model.trained.items()}
     factors = {m: Factors(trained[f"{m}.lora_A"], trained[f"{m}.lora_B"]) for m in like.factors}
-    return Adapter(factors, like.rank, like.alpha, like.about, like.rank_stabilised)
+    return replace(like, factors=factors)
 
 
 LEAST_HEAD = 16  # numbers of a head that FlexAttention takes on a GPU
@@ -305,9 +288,9 @@ class TreeRows(Rows):
     seen: BlockMask
 
 
-def gpu_model_fits(config: ModelConfig, device: torch.device, dropout: bool) -> bool:
+def gpu_model_fits(config: ModelConfig, device: torch.device) -> bool:
     """Whether a `GpuModel` can train a model of this kind there."""
-    return device.type == "cuda" and config.head_dim >= LEAST_HEAD and not dropout
+    return device.type == "cuda" and config.head_dim >= LEAST_HEAD
 
 
 class GpuModel(TrainModel):
@@ -330,9 +313,9 @@ class GpuModel(TrainModel):
     def _mix(self, rows: Rows) -> Mix:
         return partial(mixed_by_trees, self._compiled, rows.seen) if isinstance(rows, TreeRows) else super()._mix(rows)
 
-    def _layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix, dropout: float = 0.0) -> Tensor:
-        if len(x) % PADDED or dropout:  # of another number of rows each time, which would be compiled each time
-            return super()._layer(index, x, cos, sin, mix, dropout)
+    def _layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix) -> Tensor:
+        if len(x) % PADDED:  # of another number of rows each time, which would be compiled each time
+            return super()._layer(index, x, cos, sin, mix)
         heads, mixed_in, _ = compiled_functions(self._compiled)
         weights = self._merged_layer(index)
         made: Tensor = mixed_in(x, mix(*heads(x, cos, sin, weights, self.config)), weights, self.config)

@@ -1,15 +1,4 @@
-"""A run's length, progress, reports and checkpoints.
-
-Tunes the C library's allocator for the memory that every pack takes and frees.
-
-The length of a run, its progress, and the learning rate that follows from it.
-
-Reports the progress of a run: a line per step in a file, and a line on stderr from time to time.
-
-What a run needs to resume where it stopped: one file, replaced atomically.
-
-The processes that train together: one, or those that torchrun started.
-"""
+"""A run's length, progress, reports and checkpoints."""
 
 import ctypes
 import json
@@ -26,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn import functional
 
+from decoding.json_log import whole_lines
 from training.config import TrainConfig, TrainingError
 
 # Parameters of glibc's mallopt, from malloc.h.
@@ -138,14 +127,7 @@ class Reporter:
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """The records of a run so far; an incomplete last line, which a killed run leaves, is left out."""
     path = folder / LOG
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    records = []
-    for line in lines:
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            break
-    return records
+    return [json.loads(line) for _, line in whole_lines(path)] if path.exists() else []
 
 
 def duration(seconds: float) -> str:
@@ -159,7 +141,7 @@ _FILE = "checkpoint.pt"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The order of the data and dropout are functions of seed and step, so no generator's state is needed."""
+    """The order of the data and random draws are functions of seed and step, so no generator's state is needed."""
 
     step: int  # steps done
     elapsed_s: float  # of training, over all sessions
@@ -213,30 +195,6 @@ class World:
         dist.all_reduce(flat)
         for tensor, part in zip(listed, torch.split(flat, [tensor.numel() for tensor in listed]), strict=True):
             tensor.copy_(part.view(tensor.shape))
-
-    def part(self, whole: Tensor) -> Tensor:
-        """This process's part of the flattened tensor. All parts are equally long: the last is padded with zeros."""
-        return self._parts(whole)[self.rank]
-
-    def part_of_sum(self, whole: Tensor) -> Tensor:
-        """This process's part of the sum of all processes' tensors of this shape."""
-        parts = self._parts(whole)
-        if self.size == 1:
-            return parts[0]
-        summed = torch.empty_like(parts[0])
-        dist.reduce_scatter(summed, parts)
-        return summed
-
-    def joined(self, part: Tensor, shape: torch.Size) -> Tensor:
-        """The whole tensor of this shape from the processes' parts."""
-        parts = [torch.empty_like(part) for _ in range(self.size)] if self.size > 1 else [part]
-        if self.size > 1:
-            dist.all_gather(parts, part)
-        return torch.cat(parts)[: shape.numel()].view(shape)
-
-    def _parts(self, whole: Tensor) -> list[Tensor]:
-        filled = functional.pad(whole.reshape(-1), (0, -whole.numel() % self.size))
-        return list(filled.chunk(self.size))
 
     def agree(self, value: float) -> float:
         """The leader's value, so that clocks and signals lead to the same decision in every process."""

@@ -1,6 +1,4 @@
-"""What people call the tables and columns of a schema, and a question made from a template.
-
-What people call the tables and columns of a schema, and which columns name, measure, date or classify a row.
+"""What people call the tables and columns of a schema, and which columns name, measure, date or classify a row.
 
 A question made from a template, and what its author needs: words, values and rows of a database.
 """

@@ -1,6 +1,4 @@
-"""Draws schemas that never repeat, and renames queries with them.
-
-Renames schemas and queries: a mapping of names is applied scope by scope, and can be undone.
+"""Renames schemas and queries: a mapping of names is applied scope by scope, and can be undone.
 
 Draws schemas that never repeat: tables shuffled, dropped and added, columns dropped and added, names reworded and
 restyled.

@@ -1,11 +1,9 @@
-"""Reads WikiSQL's training questions, and keeps those whose SQL a careful writer would write.
-
-Reads WikiSQL's training file: one nameless table a line, with its columns and its questions.
+"""Reads WikiSQL's training file: one nameless table a line, with its columns and its questions.
 
 Cleans WikiSQL's questions: keeps those whose SQL a careful writer would have written, and writes it as in Spider.
 
-WikiSQL's annotators were shown SQL first, so that `SUM(year)` stands behind "In what year was the game?" and COUNT and SUM
-behind "the total number of". An aggregate that no word asks for is dropped from the SQL; a question whose words ask for
+WikiSQL's annotators were shown SQL first, so that `SUM(year)` is the SQL of "In what year was the game?" and COUNT and SUM
+that of "the total number of". An aggregate that no word asks for is dropped from the SQL; a question whose words ask for
 another aggregate than its SQL is left out.
 """
 

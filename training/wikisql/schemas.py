@@ -1,6 +1,4 @@
-"""Invents schemas and rows for WikiSQL's tables.
-
-Invents schemas for WikiSQL's tables: one to three of them together, similar or not, with names in one style, id columns and
+"""Invents schemas for WikiSQL's tables: one to three of them together, similar or not, with names in one style, id columns and
 foreign keys; in some, the values of a column are in a table of their own.
 
 Rows for an invented schema, so that values are found as in a real database and no question's answer is empty.

@@ -6,8 +6,6 @@ A few large numbers in a row leave few of the 8 bits to the others. An orthogona
 spreads them; here it is the discrete cosine transform's, which exists in every size. The residual stream and the heads' values
 are multiplied by it once: the weights that write and read them are rotated, after the norms' weights have been folded into
 them. Up to rounding, the model stays the same; its input is rotated before the first layer and rotated back after the last.
-
-Weights in 8 bits, and the rotation of a model's weights (`decoding.targets.int8.packing`), in numpy.
 """
 
 import math

@@ -4,14 +4,9 @@ The methods take turns at each prompt, so that drifts of the machine's speed aff
 decode, including prefill; prefill is the time to the first token, which for our methods includes their first draft. The
 prefix cache is off.
 
-Collects prompts for the decoding benchmark: the agent's prompts for real questions.
-
-Runs the alternatives that a user has, transformers' `generate` and llama.cpp, on the same weights and prompts.
-
-Each peer decodes greedily, with the same stop tokens and length limit, in its own process. As for our methods, the time is
-wall time including prefill.
-
-Runs the whole benchmark: collects prompts, runs every method and optionally peers, and writes the files.
+Peers are what a user has instead: transformers' `generate` and llama.cpp, on the same weights and prompts. Each decodes
+greedily, with the same stop tokens and length limit, in its own process. As for our methods, the time is wall time including
+prefill.
 """
 
 import json

@@ -47,7 +47,6 @@ from decoding.heads.kinds import KINDS, NameTaken, freeze, frozen_name, frozen_t
 from decoding.heads.on_kernels.drafters import KernelReader
 from decoding.heads.on_kernels.layers import HeadLayers, KeptRows
 from decoding.heads.on_torch.context import to_target
-from decoding.methods.baselines import Cascade
 from decoding.methods.registry import METHODS, ready_methods
 from decoding.serving.load import load_text_decoder
 from decoding.targets.int8.buffers import FloatLayout, Pages
@@ -222,17 +221,6 @@ def test_open_texts_lend_their_rows(folder: Path, rows: list[int]) -> None:
     whole = drafts([*begun, *first])
     for prompt, found in ((PROMPT, whole), ((*PROMPT[:-1], 5), second)):
         assert found == drafts(rounds_of(target_in(folder, 0), ready_method("path_tree", target), prompt))
-
-
-@pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
-@pytest.mark.usefixtures("one_thread")
-def test_two_methods_with_one_head_do_not_write_into_the_same_pages(folder: Path) -> None:
-    target = target_in(folder)
-    for _ in range(2):
-        both = Cascade(*(ready_method(name, target) for name in ("path_tree", "adaptive")), together=True)
-        found = drafts(rounds_of(target, both))
-    fresh = Cascade(*(ready_method(name, target) for name in ("path_tree", "adaptive")), together=True)
-    assert found == drafts(rounds_of(target_in(folder, 0), fresh))
 
 
 @pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")

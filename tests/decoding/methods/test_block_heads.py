@@ -22,7 +22,7 @@ from tests.decoding.models.random_heads import TAPS, Temper, ready_method, small
 from tests.decoding.models.toy import ToyTarget
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-BLOCK_METHODS = [name for name in METHODS if name != "cascade" and issubclass(method_class(name), BlockMethod)]
+BLOCK_METHODS = [name for name in METHODS if issubclass(method_class(name), BlockMethod)]
 HEAD_METHODS = [name for name in METHODS if method_class(name).kind]
 
 

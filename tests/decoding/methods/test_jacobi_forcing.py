@@ -164,16 +164,12 @@ def test_candidates_differ_from_each_other() -> None:
     assert {3, 4} <= set(draft.tokens)
 
 
-BESIDE = {"first": "jacobi:block_size=4", "second": "jacobi:block_size=9,first_guess=mask", "together": True}
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("jacobi", {}),
         ("jacobi_forcing", {"block_size": 16, "candidates": 0}),
         ("lookahead", {"whole_window": True}),
-        ("cascade", BESIDE),
     ],
 )
 def test_forbidden_guesses_still_teach(name: str, options: dict[str, Any]) -> None:

@@ -7,7 +7,8 @@ from random import Random
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import TextDecoder
 from tests.decoding.models.tiny_models import tiny_checkpoint
-from training.jacobi.trajectory import FILE, Collecting, Trajectory, TrajectoryLog, collect, read_trajectories
+from training.jacobi.trajectory import FILE, Collecting, Trajectory, collect, read_trajectories
+from training.packs.collect import RecordLog
 from training.packs.groups import Group
 
 BASE = "0" * 64
@@ -33,8 +34,8 @@ def collected(
     decoder: TextDecoder, groups: list[Group], out: Path, block_size: int = N, **how: object
 ) -> list[Trajectory]:
     """Trajectories of answers of at most 40 tokens."""
-    log = TrajectoryLog(out, ORIGIN | {"block_size": block_size})
-    collect(decoder, groups, log, Collecting(block_size, lambda step: 40, **how))  # type: ignore[arg-type]
+    log = RecordLog(out / FILE, ORIGIN | {"block_size": block_size})
+    collect(decoder, groups, log, Collecting(block_size=block_size, max_new_tokens=lambda step: 40, **how))  # type: ignore[arg-type]
     log.close()
     return list(read_trajectories(out / FILE, BASE))
 

@@ -80,7 +80,7 @@ def _measured(root: Path, model: str, out: Path) -> tuple[list[Row], list[dict[s
     ]
     default = AgentOptions(max_attempts=1)
     rows = stages("auto", default, ["parts", "without"])
-    questions = Questions(examples, "spider", SPIDER, None, "sqlite")
+    questions = Questions(examples, "spider", SPIDER, "sqlite")
     measured = list(ablate(questions, ModelChoice(model, dtype="fp32", profile="compact"), load_model, rows, out))
     counted = dict.fromkeys(("new_tokens", "target_forwards", "steps"))
     records = [
@@ -116,7 +116,7 @@ def test_what_is_reused_is_never_told_as_time(invented: Path, tmp_path: Path) ->
 def _record(number: int, **changes: object) -> Record:
     values: dict[str, object] = {
         "id": str(number), "db_id": "d", "question": "?", "gold": "g", "sql": "s", "executed": True, "correct": False,
-        "em": None, "error": None, "difficulty": "easy", "wall_ms": 100.0, "new_tokens": 20, "target_forwards": 10,
+        "error": None, "difficulty": "easy", "wall_ms": 100.0, "new_tokens": 20, "target_forwards": 10,
         "steps": [],
     }  # fmt: skip
     return Record.from_json(
@@ -130,9 +130,9 @@ _NAMES = {"dataset": "spider", "engine": "sqlite", "model": "m", "decoder": "pla
 def test_all_figures() -> None:
     """Guards each formula, what it is taken over, and that an unscored question is named and lowers nothing."""
     records = [
-        _record(0, correct=True, em=True, wall_ms=100.0),
-        _record(1, correct=True, em=False, difficulty="hard", wall_ms=300.0, continues=1),
-        _record(2, error="no such column: x", em=False, wall_ms=200.0, new_tokens=40),
+        _record(0, correct=True, wall_ms=100.0),
+        _record(1, correct=True, difficulty="hard", wall_ms=300.0, continues=1),
+        _record(2, error="no such column: x", wall_ms=200.0, new_tokens=40),
         _record(3, executed=False, gold_error="timeout after 30 s", wall_ms=400.0, target_forwards=20),
     ]
     assert summarise(records, **_NAMES) == _NAMES | {
@@ -141,7 +141,6 @@ def test_all_figures() -> None:
         "ex": 0.6667,
         "ex_ci95": [0.2077, 0.9385],
         "ex_of_all": 0.5,
-        "em": 0.3333,
         "soft_f1": None,
         "r_ves": None,
         "invalid_sql_rate": 0.3333,
@@ -151,7 +150,7 @@ def test_all_figures() -> None:
         "p50_ms": 200.0,
         "p95_ms": 300.0,
         "continued": 1,
-        "by_difficulty": {"easy": {"n": 2, "ex": 0.5, "em": 0.5}, "hard": {"n": 1, "ex": 1.0, "em": 0.0}},
+        "by_difficulty": {"easy": {"n": 2, "ex": 0.5}, "hard": {"n": 1, "ex": 1.0}},
         "trust": None,
         "unrunnable_gold": [{"id": "3", "db_id": "d", "error": "timeout after 30 s"}],
     }
@@ -165,7 +164,7 @@ def test_birds_figures() -> None:
         _record(2, executed=False, gold_error="x", soft_f1=0.0, ves_reward=0.0),
     ]
     summary = summarise(records, levels=BIRD.levels, **_NAMES)
-    assert (summary["soft_f1"], summary["r_ves"], summary["em"]) == (0.75, 0.5, None)
+    assert (summary["soft_f1"], summary["r_ves"]) == (0.75, 0.5)
     assert list(summary["by_difficulty"]) == ["simple", "moderate"]
 
 
@@ -173,7 +172,7 @@ def test_no_record_at_all() -> None:
     """Guards against a division by zero: every figure without data is None."""
     summary = summarise([], **_NAMES)
     assert summary["n"] == summary["executed"] == 0
-    assert {summary[key] for key in ("ex", "em", "tokens_per_s", "p50_ms", "mean_tokens_per_forward")} == {None}
+    assert {summary[key] for key in ("ex", "tokens_per_s", "p50_ms", "mean_tokens_per_forward")} == {None}
     assert summary["ex_ci95"] is None
 
 

@@ -30,7 +30,7 @@ from training.fit_verifier import fit as fit_fit_verifier
 
 def record(number: int, right: bool, database: str = "a", **features: float) -> Record:
     return Record(
-        id=str(number), db_id=database, question="", gold="", sql="SELECT 1", executed=True, correct=right, em=None, error=None,
+        id=str(number), db_id=database, question="", gold="", sql="SELECT 1", executed=True, correct=right, error=None,
         difficulty="", wall_ms=1.0, new_tokens=1, target_forwards=1, steps=[], features=features,
     )  # fmt: skip
 

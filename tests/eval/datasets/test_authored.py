@@ -240,7 +240,7 @@ def test_mini_dev_takes_the_databases_of_dev(bird: Path) -> None:
     assert sum(example.executable for example in examples) == 52
 
 
-def test_gold_that_exact_match_cannot_read_has_no_hardness(invented: Path, tmp_path: Path) -> None:
+def test_gold_that_the_official_grammar_cannot_read_has_no_hardness(invented: Path, tmp_path: Path) -> None:
     """Guards the loader against SQL outside of the official grammar."""
     (tmp_path / "tables.json").write_bytes((invented / "tables.json").read_bytes())
     query = "SELECT CASE WHEN born > 1955 THEN 1 END FROM author"

@@ -66,7 +66,7 @@ def test_follow_ups_are_always_the_same_ones(follow_ups: list[Example], spider: 
 
 def test_follow_ups_and_first_turns_can_be_scored(follow_ups: list[Example]) -> None:
     """Guards that gold is right by its own rules, and the second query another than the first."""
-    scorer = Scorer(SPIDER, "sqlite", None, 30.0, 0)
+    scorer = Scorer(SPIDER, "sqlite", 30.0, 0)
     try:
         verdicts = [scorer.verdict(example, example.gold) for example in follow_ups]
         firsts = [scorer.verdict(example, example.history[0][1]) for example in follow_ups]

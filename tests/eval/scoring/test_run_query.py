@@ -232,11 +232,3 @@ def test_predictions_are_written_as_they_are_scored() -> None:
     assert (
         BIRD.runnable("SELECT DISTINCT value") == BIRD.runnable_gold("SELECT DISTINCT value") == "SELECT DISTINCT value"
     )
-
-
-def test_exact_match_is_spiders_where_the_gold_query_can_be_read(invented: Path) -> None:
-    match = SPIDER.exact_match(invented / "tables.json")
-    assert match("library", NAMES, "select NAME from author") is True
-    assert match("library", NAMES, "SELECT born FROM author") is False
-    assert match("library", "not a query", NAMES) is match("nowhere", NAMES, NAMES) is None
-    assert SPIDER.exact_match(None)("library", NAMES, NAMES) is BIRD.exact_match(None)("library", NAMES, NAMES) is None

@@ -137,11 +137,11 @@ def test_rows_that_4_bits_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 def test_peft_s_format_is_without_loss_and_has_its_names(tmp_path: Path) -> None:
     written = replace(adapter(), rank_stabilised=True)
-    write_peft(written, tmp_path, dropout=0.1)
+    write_peft(written, tmp_path)
     stored = load_file(tmp_path / "adapter_model.safetensors")
     assert set(stored) == {f"base_model.model.{m}.lora_{part}.weight" for m in MODULES for part in "AB"}
     config = json.loads((tmp_path / "adapter_config.json").read_text())
-    wanted = {"peft_type": "LORA", "r": 4, "lora_alpha": 8.0, "lora_dropout": 0.1, "use_rslora": True}
+    wanted = {"peft_type": "LORA", "r": 4, "lora_alpha": 8.0, "lora_dropout": 0.0, "use_rslora": True}
     assert wanted.items() <= config.items()
     assert config["target_modules"] == ["down_proj", "q_proj"]
     read = read_adapter(tmp_path)

@@ -30,7 +30,6 @@ from decoding.heads.head import HeadMismatch, HeadUnavailable, save_head
 from decoding.heads.modules.block import BlockHead
 from decoding.heads.on_kernels.layers import HeadLayers
 from decoding.methods.adaptive import Adaptive
-from decoding.methods.baselines import Cascade
 from decoding.methods.blocks import DFlash
 from decoding.methods.head_runtimes import HeadGuesses, optional_head
 from decoding.methods.planned import Reached
@@ -96,14 +95,6 @@ def test_lossless_whatever_the_head_says_and_beside_other_drafts(temper: Temper,
         own = (load_method("adaptive", head=head, **cheap) for _ in range(2))
         for method in (next(own), Alternating(next(own), seed)):
             assert text_tokens(rounds_of(method, sampler=sampler, max_new_tokens=30, **bounds)) == want
-
-
-def test_in_a_cascade_each_part_keeps_its_head() -> None:
-    target = ToyTarget()
-    parts = [ready_method(name, target) for name in ("adaptive", "ddtree")]
-    for sampler in (Sampler(), Sampler(1.0, 4)):
-        want = text_tokens(rounds_of(load_method("plain"), sampler=sampler))
-        assert text_tokens(rounds_of(Cascade(*parts, together=True), target, sampler)) == want
 
 
 def test_a_head_drafts_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +192,9 @@ def others() -> tuple[TargetIdentity, TargetIdentity]:
 
 def test_without_a_head_for_the_target_nothing_is_tapped() -> None:
     """The shipped head is for the embedded model."""
-    for method in (Adaptive("auto"), Cascade(Adaptive("auto"), "prompt_lookup")):
-        method.meet(ToyTarget(), None)
-        assert method.taps == ()
+    method = Adaptive("auto")
+    method.meet(ToyTarget(), None)
+    assert method.taps == ()
     assert optional_head("no_such_kind", "auto") is None and optional_head("path_tree", "none") is None
     with pytest.raises(HeadUnavailable):
         optional_head("path_tree", "/no/such/folder")

@@ -21,8 +21,9 @@ from decoding.tokenizer import Tokenizer
 from tests.decoding.models.jacobi_data import ORIGIN, N, decoder_of, ending_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from training.heads.responses import Collecting, collect, read_responses
+from training.jacobi.trajectory import FILE as TRAJECTORIES
 from training.jacobi.trajectory import Collecting as CollectingOfRayBatches
-from training.jacobi.trajectory import Trajectories, TrajectoryLog
+from training.jacobi.trajectory import Trajectories
 from training.jacobi.trajectory import collect as collect_ray_batches
 from training.packs.collect import Asked, RecordLog, gather
 from training.packs.groups import Group, Pair, TrainingDataError, group_line, read_groups
@@ -101,7 +102,7 @@ def test_a_model_that_invents_nothing_new_ends_with_a_word(decoder: TextDecoder,
 def test_free_text_may_be_cut_off_and_have_several_lines(free_text: bool, decoder: TextDecoder, tmp_path: Path) -> None:
     invent(decoder, tmp_path / "p.jsonl", Inventing(12, max_tokens=40))
     log = RecordLog(tmp_path / "r.jsonl", {"target": {"base_sha256": "x"}})
-    how = Collecting(lambda step: 6, free_text=free_text)
+    how = Collecting(max_new_tokens=lambda step: 6, free_text=free_text)
     counts = collect(decoder, read_groups(tmp_path / "p.jsonl"), log, how)
     log.close()
     lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()[1:]]
@@ -162,7 +163,7 @@ def test_short_answers_are_no_passages(tokenizer: Tokenizer, answered: Callable[
 
 
 GROUPS = agent_groups(3, 3)
-HOW = CollectingOfRayBatches(N, lambda step: 30, batch=2)
+HOW = CollectingOfRayBatches(block_size=N, max_new_tokens=lambda step: 30, batch=2)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +174,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The file of one process."""
-    log = TrajectoryLog(tmp_path_factory.mktemp("alone"), ORIGIN)
+    log = RecordLog(tmp_path_factory.mktemp("alone") / TRAJECTORIES, ORIGIN)
     collect_ray_batches(decoder_of(folder), GROUPS, log, HOW)
     log.close()
     return log.path.read_bytes()
@@ -184,7 +185,7 @@ def test_a_cluster_writes_the_file_of_one_process(folder: Path, alone: bytes, tm
     pytest.importorskip("ray")
     load = partial(load_text_decoder, str(folder), dtype="fp32", device="cpu", adapter="none")
     decoded = partial(ray_decoded, "local", 2, load, partial(Trajectories, how=HOW))
-    log, tokenizer = TrajectoryLog(tmp_path, ORIGIN), Tokenizer(folder)
+    log, tokenizer = RecordLog(tmp_path / TRAJECTORIES, ORIGIN), Tokenizer(folder)
     counts = gather(tokenizer, GROUPS, log, HOW, decoded, "them")
     log.close()
     assert counts["prompts"] == 18 and log.path.read_bytes() == alone
@@ -200,7 +201,7 @@ def test_batches_may_be_decoded_anywhere(folder: Path, alone: bytes, tmp_path: P
         results = {i: workers[i % 2](batch) for i, batch in reversed(list(enumerate(batches)))}
         yield from (results[i] for i in range(len(batches)))
 
-    log = TrajectoryLog(tmp_path, ORIGIN)
+    log = RecordLog(tmp_path / TRAJECTORIES, ORIGIN)
     gather(Tokenizer(folder), GROUPS, log, HOW, decoded, "them")
     log.close()
     assert log.path.read_bytes() == alone

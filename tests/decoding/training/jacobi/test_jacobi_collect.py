@@ -35,13 +35,12 @@ from training.jacobi.trajectory import (
     FILE,
     Collecting,
     Trajectory,
-    TrajectoryLog,
     blocks_of,
     collect,
     read_trajectories,
 )
 from training.loop import train
-from training.packs.collect import repeats
+from training.packs.collect import RecordLog, repeats
 from training.packs.groups import Group, Pair, TokenPair, TrainingDataError, stop_token
 from training.packs.packing import fill, pack
 from training.run.base import Base, load_base, ready_model
@@ -86,9 +85,7 @@ def test_the_answer_is_what_plain_decoding_writes(decoder: TextDecoder, trajecto
 @pytest.fixture(scope="module")
 def model(folder: Path) -> TrainModel:
     """Another forward than the one that decoded: no cache, no draft."""
-    return ready_model(
-        load_base(str(folder)), None, TrainConfig(lora=None, steps=1), torch.float32, torch.device("cpu")
-    )
+    return ready_model(load_base(str(folder)), None, torch.float32, torch.device("cpu"))
 
 
 @torch.no_grad()
@@ -140,8 +137,8 @@ def test_collected_blocks_begin_with_the_first_guess_asked_for(decoder: TextDeco
 def test_a_killed_collection_goes_on(decoder: TextDecoder, trajectories: list[Trajectory], tmp_path: Path) -> None:
     """From a file that ends within a line, and after a stop between batches: the same records in the end, none twice."""
     asked = iter(range(2))
-    how = Collecting(N, lambda step: 40, batch=3)
-    log = TrajectoryLog(tmp_path, ORIGIN)
+    how = Collecting(block_size=N, max_new_tokens=lambda step: 40, batch=3)
+    log = RecordLog(tmp_path / FILE, ORIGIN)
     counts = collect(decoder, GROUPS, log, how, stopped=lambda: next(asked, None) is None)
     log.close()
     assert (counts["prompts"], counts["remaining"]) == (6, 34)
@@ -150,7 +147,7 @@ def test_a_killed_collection_goes_on(decoder: TextDecoder, trajectories: list[Tr
     assert collected(decoder, GROUPS, tmp_path, batch=3) == trajectories
     assert collected(decoder, GROUPS, tmp_path, batch=3) == trajectories
     with pytest.raises(TrainingError, match="another block_size"):
-        TrajectoryLog(tmp_path, ORIGIN | {"block_size": 5})
+        RecordLog(tmp_path / FILE, ORIGIN | {"block_size": 5})
 
 
 def test_batch_and_limit_change_nothing_else(
@@ -172,7 +169,8 @@ def test_prompts_of_a_group_compute_the_schema_once(decoder: TextDecoder, trajec
 def test_what_is_left_out_is_counted_by_reason(decoder: TextDecoder, tmp_path: Path) -> None:
     """Prompts that do not fit, and answers that do not end, go on after a newline, are nothing or repeat themselves."""
     groups = [*GROUPS, Group("", (Pair("x " * 300, " y", "plan", "long"),))]
-    counts = collect(decoder, groups, TrajectoryLog(tmp_path, ORIGIN), Collecting(N, lambda step: 40))
+    how = Collecting(block_size=N, max_new_tokens=lambda step: 40)
+    counts = collect(decoder, groups, RecordLog(tmp_path / FILE, ORIGIN), how)
     assert min(counts[reason] for reason in ("too_long", "unfinished", "newline", "empty", "repeats")) > 0
     assert sum(counts.values()) == 2 * counts["prompts"] == 82
     for one in read_trajectories(tmp_path / FILE, BASE):
@@ -290,7 +288,7 @@ def sweep_alone(model: TrainModel, pack: JacobiPack) -> dict[int, int]:
 
 def test_a_sweep_answers_to_the_guess_and_leaves_the_clean_text(base: Base) -> None:
     """One sweep and the next, against every noisy token's text run alone."""
-    model = ready_model(base, None, CONFIG, torch.float32, torch.device("cpu"))
+    model = ready_model(base, None, torch.float32, torch.device("cpu"))
     packs, _ = fill(list(examples(made(base), HOW, 0).values()), 300, 0, JacobiBuilder)
     for each in packs:
         once, twice = swept(model, each, 1), swept(model, each, 2)

@@ -25,7 +25,6 @@ from training.run.cpu_ops import CHUNK, Block, attend_in_blocks, head_loss, low_
 from training.run.gpu_model import TrainModel, adapter_of, attend
 
 CPU = torch.device("cpu")
-FULL = TrainConfig(lora=None, steps=1)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -40,7 +39,7 @@ def pairs(base: Base) -> list[TokenPair]:
 
 
 def full_model(base: Base) -> TrainModel:
-    return ready_model(base, None, FULL, torch.float32, CPU)
+    return ready_model(base, None, torch.float32, CPU)
 
 
 def alone(pair: TokenPair) -> Pack:
@@ -81,7 +80,7 @@ def test_a_pack_equals_its_pairs_alone(base: Base, pairs: list[TokenPair]) -> No
 
 
 def gradient(model: TrainModel, packs: list[Pack]) -> dict[str, torch.Tensor]:
-    loss = sum((pack_loss(model, one, label_smoothing=0.1) for one in packs), torch.zeros(()))
+    loss = sum((pack_loss(model, one) for one in packs), torch.zeros(()))
     loss.backward()
     found = {name: tensor.grad for name, tensor in model.trained.items() if tensor.grad is not None}
     for tensor in model.trained.values():
@@ -159,17 +158,15 @@ def test_full_training_reaches_every_matrix_and_nothing_else(base: Base, pairs: 
     assert all(grad.abs().max() > 0 for grad in found.values())
 
 
-def lora(rank: int = 4, dropout: float = 0.0) -> TrainConfig:
-    return TrainConfig(lora=LoraConfig(rank=rank, alpha=8.0, dropout=dropout), steps=1)
+LORA = TrainConfig(lora=LoraConfig(rank=4, alpha=8.0), steps=1)
 
 
-def low_rank_model(base: Base, config: TrainConfig, dtype: torch.dtype = torch.float32) -> TrainModel:
-    adapter = initial_adapter(base, config, About(base.name, base.sha256))
-    return ready_model(base, adapter, config, dtype, CPU)
+def low_rank_model(base: Base, dtype: torch.dtype = torch.float32) -> TrainModel:
+    return ready_model(base, initial_adapter(base, LORA, About(base.name, base.sha256)), dtype, CPU)
 
 
 def test_low_rank_training_starts_at_the_base_and_trains_factors_only(base: Base, pairs: list[TokenPair]) -> None:
-    model, one = low_rank_model(base, lora()), packed(pairs)
+    model, one = low_rank_model(base), packed(pairs)
     full = full_model(base)
     with torch.no_grad():
         assert torch.equal(model.logits(model.rows(one)), full.logits(full.rows(one)))
@@ -185,14 +182,13 @@ def test_low_rank_training_starts_at_the_base_and_trains_factors_only(base: Base
 
 def test_trained_factors_merged_into_the_weights_give_the_same_logits(base: Base, pairs: list[TokenPair]) -> None:
     """What is trained is what is decoded with: x W + scale (x A) B = x (W + scale B A)."""
-    config = lora()
-    adapter = initial_adapter(base, config, About(base.name, base.sha256))
+    adapter = initial_adapter(base, LORA, About(base.name, base.sha256))
     assert adapter is not None
-    model, one = ready_model(base, adapter, config, torch.float32, CPU), packed(pairs)
+    model, one = ready_model(base, adapter, torch.float32, CPU), packed(pairs)
     for tensor in islice(model.trained.values(), 1, None, 2):
         tensor.data.normal_(generator=torch.Generator().manual_seed(0), std=0.1)
     weights = merged_weights(read_weights(base.folder), adapter_of(model, adapter))
-    merged = TrainModel(base.config, weights, None, None, torch.float32, CPU)
+    merged = TrainModel(base.config, weights, None, 0.0, torch.float32, CPU)
     with torch.no_grad():
         found, wanted = merged.logits(merged.rows(one)), model.logits(model.rows(one))
     torch.testing.assert_close(found, wanted, atol=5e-5, rtol=1e-5)
@@ -200,22 +196,11 @@ def test_trained_factors_merged_into_the_weights_give_the_same_logits(base: Base
     assert (plain.logits(plain.rows(one)) - wanted).abs().max() > 0.1, "the factors must matter"
 
 
-def test_dropout_acts_in_training_alone(base: Base, pairs: list[TokenPair]) -> None:
-    model, one = low_rank_model(base, lora(dropout=0.5)), packed(pairs)
-    for name, tensor in model.trained.items():
-        if name.endswith("lora_B"):
-            tensor.data.fill_(0.05)
-    with torch.no_grad():
-        rows = model.rows(one)
-        assert torch.equal(model.logits(rows), model.logits(rows))
-        assert not torch.equal(model.logits(rows, training=True), model.logits(rows, training=True))
-
-
 def test_bf16_keeps_fp32_masters_and_gradients(base: Base, pairs: list[TokenPair]) -> None:
-    model, one = low_rank_model(base, lora(), torch.bfloat16), packed(pairs)
+    model, one = low_rank_model(base, torch.bfloat16), packed(pairs)
     found = gradient(model, [one])
     assert {tensor.dtype for tensor in [*model.trained.values(), *found.values()]} == {torch.float32}
-    exact = gradient(low_rank_model(base, lora()), [one])
+    exact = gradient(low_rank_model(base), [one])
     assert abs(float(found["loss"] / exact["loss"]) - 1) < 0.02
 
 
@@ -244,7 +229,7 @@ def target() -> Taught:
 def test_they_equal_those_of_training(target: Taught) -> None:
     """The second pack finds beginnings of the first in the target's prefix cache."""
     config, taps = target.base.config, (0, 2, target.base.config.layers)
-    model = TrainModel(config, read_weights(target.base.folder), {}, None, torch.float32, torch.device("cpu"))
+    model = TrainModel(config, read_weights(target.base.folder), {}, 0.0, torch.float32, torch.device("cpu"))
     packs, _ = pack([[pair for each in target.read() for pair in each.pairs()]], 192, seed=0)
     assert len(packs) > 1 and any((each.parents[1:] != range(each.rows - 1)).any() for each in packs), "trees"
     states = EngineStates(target.decoder)

@@ -72,7 +72,7 @@ def jacobi_packs(seed: int, how: JacobiConfig, rows: int = 400) -> list[JacobiPa
 
 JACOBI = {
     "windows": JacobiConfig(window=3, draws=3),
-    "local": JacobiConfig(method="cllm", consistency="local", half_correct=True, draws=2),
+    "single blocks": JacobiConfig(method="cllm", draws=2),
 }
 
 
@@ -90,10 +90,10 @@ def test_ends_say_what_a_row_of_noise_sees(how: JacobiConfig) -> None:
 def test_losses_on_jacobi_packs_equal_those_on_a_cpu(base: Base, sweeps: int | None) -> None:
     how = replace(JACOBI["windows"], sweeps=sweeps)
     kinds = (TrainModel, GpuModel)
-    models = [kind(base.config, read_weights(base.folder), None, None, torch.float32, CPU) for kind in kinds]
+    models = [kind(base.config, read_weights(base.folder), None, 0.0, torch.float32, CPU) for kind in kinds]
     packs = jacobi_packs(0, how)
     assert all(isinstance(models[1].rows(one), TreeRows) for one in packs)
-    losses = [torch.stack([jacobi_loss(how, 0.0, model, one, packs) for one in packs]) for model in models]
+    losses = [torch.stack([jacobi_loss(how, model, one, packs) for one in packs]) for model in models]
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-5)
 
 
@@ -137,9 +137,9 @@ def test_attention_in_blocks_is_attention_by_the_mask() -> None:
 @pytest.mark.parametrize("low_rank", [True, False])
 def test_logits_and_gradients_equal_those_on_a_cpu(base: Base, low_rank: bool) -> None:
     adapter, one = some_adapter(base) if low_rank else None, packed(base)
-    lora = LoraConfig(adapter.rank, adapter.alpha) if adapter else None
-    factors, kinds = adapter.factors if adapter else None, (TrainModel, GpuModel)
-    models = [kind(base.config, read_weights(base.folder), factors, lora, torch.float32, CPU) for kind in kinds]
+    factors, scale = (adapter.factors, adapter.scale) if adapter else (None, 0.0)
+    kinds = (TrainModel, GpuModel)
+    models = [kind(base.config, read_weights(base.folder), factors, scale, torch.float32, CPU) for kind in kinds]
     assert isinstance(models[1].rows(one), TreeRows)
     losses = [pack_loss(model, one) for model in models]
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-4)
@@ -163,8 +163,7 @@ def some_adapter(base: Base) -> Adapter:
 def test_compiled_on_a_gpu(family: Family, tmp_path: Path) -> None:
     base = load_base(str(tiny_checkpoint(tmp_path, family, head_dim=16)))
     adapter, one = some_adapter(base), packed(base)
-    config = TrainConfig(lora=LoraConfig(4, 8.0), steps=1)
-    models = [ready_model(base, adapter, config, torch.float32, torch.device(kind)) for kind in ("cpu", "cuda")]
+    models = [ready_model(base, adapter, torch.float32, torch.device(kind)) for kind in ("cpu", "cuda")]
     assert isinstance(models[1], GpuModel)
     losses = [pack_loss(model, one) for model in models]
     for loss in losses:
