@@ -24,7 +24,6 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -111,7 +110,11 @@ class RecentGraphs(Generic[Made]):
 
 def on_triton(tensor: Tensor) -> bool:
     """True on CUDA, and anywhere while Triton's interpreter is on (TRITON_INTERPRET=1 since before this was imported)."""
-    return tensor.is_cuda or bool(triton.knobs.runtime.interpret)
+    if tensor.is_cuda:
+        return True
+    import triton  # here, so that models load without it: kernels alone ask
+
+    return bool(triton.knobs.runtime.interpret)
 
 
 def padded(size: int, least: int = 16) -> int:

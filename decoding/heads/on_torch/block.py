@@ -25,7 +25,6 @@ from decoding.heads.modules.layer import KeysValues
 from decoding.heads.on_torch.context import DraftVocabulary, TensorContext, log_probabilities
 from decoding.targets.llama_model import TensorTable
 from kernels.available import runs_kernels
-from kernels.gpu.domino import Correction, correct_chain
 from kernels.gpu.ragged import Graph, RecentGraphs, fetched, sent
 
 Candidates = tuple[list[int], list[int], list[float]]
@@ -252,6 +251,8 @@ class DominoLoop:
     """
 
     def __init__(self, head: DominoHead, context: TensorContext) -> None:
+        from kernels.gpu.domino import Correction  # needs Triton
+
         hidden, embedding = head.config.hidden, context.embedding
         mixed = cast(nn.Linear, head.embed_proj[0]).weight
         inputs, recurrent = head.prefix_gru.all_weights[0]
@@ -303,6 +304,8 @@ class DominoLoop:
         return buffers, graph
 
     def _capture(self, depth: int, size: int) -> tuple[_Buffers, Graph[Tensor]]:
+        from kernels.gpu.domino import correct_chain
+
         like, correction = self._from_state, self._correction
         buffers = _Buffers(
             torch.zeros(depth, size, dtype=torch.float32, device=like.device),
