@@ -131,7 +131,7 @@ class SequenceRows:
 
     table: its keys and values, with room for the rows. before: tokens before the rows, which see all of them. tokens,
     positions: of the rows. seen: bool [rows, rows] on the CPU: which of the rows each row sees, never a later one; None: all
-    up to itself. prefix [planes, tokens, head_dim]: keys and values of its first tokens, which it shares with other sequences;
+    up to itself, or simply all with `mutual`. prefix [planes, tokens, head_dim]: keys and values of its first tokens, which it shares with other sequences;
     those in its table follow. None: there are none.
     """
 
@@ -141,6 +141,7 @@ class SequenceRows:
     positions: Sequence[int]
     seen: Tensor | None = None
     prefix: Tensor | None = None
+    mutual: bool = False
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -181,8 +182,8 @@ class Ragged:
         by_row, by_sequence, self.wanted = torch.split(self._buffer[: 8 * numbers].view(torch.long), list(self._sizes))
         # [rows]: token id; position in the text; index of its sequence, -1 for none; its row in that sequence's table
         self.token, self.position, self.owner, self.slot = by_row.view(_ROW_FACTS, rows)
-        # [sequences]: the table's address and capacity; first row and number of rows here; tokens before; no tree; of the
-        # prefix, the address, what its planes are apart, and how many tokens it has
+        # [sequences]: the table's address and capacity; first row and number of rows here; tokens before; 0 for a tree, 1 where
+        # rows see those up to themselves, 2 where they see all; of the prefix, the address, what its planes are apart, and how many tokens it has
         facts = by_sequence.view(_SEQUENCE_FACTS, sequences).unbind()
         self.address, self.capacity, self.first, self.count, self.before, self.causal, *prefix = facts
         self.prefix, self.prefix_capacity, self.shared = prefix
@@ -218,7 +219,7 @@ class Ragged:
         for index, part in enumerate(parts):
             count, table, slots = len(part), part.table, range(part.slots.start, part.slots.stop)
             by_row[:, first : first + count] = part.tokens, part.positions, [index] * count, slots
-            facts = table.data_ptr(), table.shape[1], first, count, part.before, part.seen is None
+            facts = table.data_ptr(), table.shape[1], first, count, part.before, 2 if part.mutual else part.seen is None
             by_sequence[:, index] = *facts, *_place(part.prefix), part.shared
             if part.seen is not None:
                 seen[first : first + count, :count] = part.seen.numpy()

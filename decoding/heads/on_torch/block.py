@@ -9,7 +9,8 @@ A Domino head's chain on a GPU: `kernels.gpu.domino`'s loop as one CUDA graph, f
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -17,15 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from decoding.checkpoints.model_config import Rope
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT
 from decoding.engine.target import Array
 from decoding.heads.modules.block import BlockHead, DominoHead, TextBlock
 from decoding.heads.modules.layer import KeysValues
 from decoding.heads.on_torch.context import DraftVocabulary, TensorContext, log_probabilities
-from decoding.targets.llama_model import TensorTable
+from decoding.targets.llama_model import RopeTable, TensorTable
 from kernels.available import runs_kernels
-from kernels.gpu.ragged import Graph, RecentGraphs, fetched, sent
+from kernels.gpu.ragged import Graph, Ragged, RecentGraphs, SequenceRows, fetched, sent
 
 Candidates = tuple[list[int], list[int], list[float]]
 """Nodes of a beam search in topological order: tokens, parents, and log-probabilities of their paths."""
@@ -54,10 +56,19 @@ class BlockContext:
         """[new] of the next tokens."""
         return torch.arange(self.count, self.count + new, device=self.last.device)
 
+    @property
+    def table(self) -> Tensor:
+        """[layers * 2 * kv_heads, capacity, head_dim]."""
+        return self._rows.data
+
+    def reserve(self, end: int) -> None:
+        """Room for so many rows."""
+        self._rows.reserve(end, self.count)
+
     def keep(self, hidden: Tensor, layers: Sequence[KeysValues]) -> None:
         """What was computed for the next tokens."""
         end = self.count + len(hidden)
-        self._rows.reserve(end, self.count)
+        self.reserve(end)
         table = self._table()
         for index, pair in enumerate(layers):
             for part, values in enumerate(pair):
@@ -84,6 +95,94 @@ def append_together(contexts: Sequence[BlockContext], new: Sequence[Tensor]) -> 
         context.keep(hidden, own)
 
 
+_NEWEST = 32  # committed tokens that a captured pass takes in with a block; those before them are read beforehand
+_POSITIONS = 4096  # angles are computed for a multiple of so many
+_MOST_GRAPHS = 8  # of a head
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A captured pass with what it reads; see `BlockHead.in_tables`."""
+
+    rows: Ragged
+    hidden: Tensor
+    graph: Graph[Tensor]
+
+
+class BlockGraphs:
+    """A block head's passes on a GPU, each one graph for all texts: their newest tokens and their blocks.
+
+    Keys and values stay in the texts' tables, which the kernels find by their addresses: nothing is copied or concatenated.
+    """
+
+    def __init__(self, head: BlockHead, embedding: Tensor) -> None:
+        self._head, self.embedding, self._passes = head, embedding, RecentGraphs[_Pass](_MOST_GRAPHS)
+        self._turn = lru_cache(maxsize=None)(self._angles)
+
+    def states(self, blocks: "Sequence[tuple[TorchBlock, Sequence[int], int]]") -> list[Tensor] | None:
+        """See `TorchBlock.together`; None where that is too much for a graph."""
+        from decoding.targets.cuda import bucket_of
+
+        head, texts = self._head, [text._context for text, _, _ in blocks]
+        new = _newest([text for text, _, _ in blocks])
+        if not all(map(len, new)):  # a context of none, or no new token
+            append_together(texts, new)
+            return None
+        rows = [
+            _rows_of(text, len(hidden), known, masks, len(self.embedding))
+            for text, hidden, (_, known, masks) in zip(texts, new, blocks, strict=True)
+        ]
+        if (bucket := bucket_of([len(each) for each in rows], 0)) is None:
+            append_together(texts, new)
+            return None
+        longest = -(-max(each.before + len(each) for each in rows) // _POSITIONS) * _POSITIONS
+        own = self._passes.get((bucket, longest), partial(self._capture, bucket[:3], longest))
+        own.rows.fill(rows)
+        starts = list(accumulate(map(len, rows), initial=0))
+        for hidden, start in zip(new, starts, strict=False):
+            own.hidden[start : start + len(hidden)].copy_(hidden)
+        states = own.graph().clone()  # the next pass overwrites them
+        own.rows.parts.clear()
+        for text, hidden in zip(texts, new, strict=True):
+            text.count, text.last = text.count + len(hidden), hidden[-1:]
+        parts = [
+            states[start + len(hidden) : end] for hidden, (start, end) in zip(new, pairwise(starts), strict=True)
+        ]
+        firsts = [len(known) - 1 for _, known, _ in blocks]
+        return head.guesses(parts, firsts, torch.cat([text.last for text in texts]))
+
+    def _capture(self, sizes: tuple[int, int, int], longest: int) -> _Pass:
+        weight, taps = self._head.fc.weight, len(self._head.config.taps)
+        rows = Ragged(*sizes, weight.device, trees=False)
+        hidden = weight.new_zeros(sizes[1], taps, self._head.config.hidden)
+        turn = self._turn(longest)
+        return _Pass(
+            rows, hidden, Graph(partial(self._head.in_tables, hidden, rows, self.embedding, turn), weight.device)
+        )
+
+    def _angles(self, count: int) -> tuple[Tensor, Tensor]:
+        head, weight = self._head, self._head.fc.weight
+        table = RopeTable(Rope.of(head.all_sizes), head.size("head_dim"), weight.dtype, weight.device)
+        pair = table.at(torch.arange(count, device=weight.device), count)
+        cos, sin = (part.reshape(count, -1).contiguous() for part in pair)
+        return cos, sin
+
+
+def _newest(texts: "Sequence[TorchBlock]") -> list[Tensor]:
+    """The newest tapped states of each text, few enough for a graph; those before them become context."""
+    taken = [text._taken() for text in texts]
+    append_together([text._context for text in texts], [states[:-_NEWEST] for states in taken])
+    return [states[-_NEWEST:] for states in taken]
+
+
+def _rows_of(text: BlockContext, new: int, known: Sequence[int], masks: int, vocab: int) -> SequenceRows:
+    """A text's part in a captured pass, with room for it in the text's table."""
+    tokens = [*[-1] * new, *known, *[vocab] * masks]
+    end = text.count + len(tokens)
+    text.reserve(end)
+    return SequenceRows(text.table, text.count, tokens, range(text.count, end), mutual=not text.head.causal)
+
+
 class TorchBlock:
     """One text's block head. See `decoding.methods.head_runtimes.BlockRuntime`."""
 
@@ -92,6 +191,7 @@ class TorchBlock:
         self._embedding = context.embedding
         self._vocabulary = DraftVocabulary.for_prompt(context, head.config.frequent, prompt)
         self._context = BlockContext(head)
+        self._captures = runs_kernels(context.embedding.device)
         self._unread: list[Tensor] = []  # the newest states, which the next pass takes in
         self.count = 0
 
@@ -104,6 +204,8 @@ class TorchBlock:
 
     @torch.inference_mode()
     def together(self, blocks: "Sequence[tuple[TorchBlock, Sequence[int], int]]") -> list[Tensor]:
+        if self._captures and (found := block_graphs(self._head, self._embedding).states(blocks)) is not None:
+            return found
         texts = [text for text, _, _ in blocks]
         append_together([text._context for text in texts], [text._taken() for text in texts])
         tokens = sent([token for _, known, _ in blocks for token in known], self._embedding.device)
@@ -213,7 +315,6 @@ def factor_rows(head: DominoHead, vocabulary: DraftVocabulary) -> Tensor:
 
 
 _ROOM = 1024  # draft vocabularies are filled up to a multiple of it, so that most prompts use one graph
-_MOST_GRAPHS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +418,16 @@ class DominoLoop:
         return buffers, Graph(run, like.device)
 
 
+_GRAPHS: WeakKeyDictionary[BlockHead, BlockGraphs] = WeakKeyDictionary()
 _LOOPS: WeakKeyDictionary[DominoHead, DominoLoop] = WeakKeyDictionary()
+
+
+def block_graphs(head: BlockHead, embedding: Tensor) -> BlockGraphs:
+    """The head's passes for this target; for all its texts."""
+    graphs = _GRAPHS.get(head)
+    if graphs is None or graphs.embedding is not embedding:
+        graphs = _GRAPHS[head] = BlockGraphs(head, embedding)
+    return graphs
 
 
 def domino_loop(head: DominoHead, context: TensorContext) -> DominoLoop:

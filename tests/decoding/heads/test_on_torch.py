@@ -10,11 +10,13 @@ from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.heads.modules import layer
-from decoding.heads.modules.block import DominoHead
-from decoding.heads.on_torch.block import TorchPaths
+from decoding.heads.modules.block import BlockHead, DominoHead
+from decoding.heads.on_torch import block
+from decoding.heads.on_torch.block import TorchBlock, TorchPaths
 from decoding.heads.on_torch.context import TensorContext
 from decoding.methods.trees import Bounds, Frontier, Guesses, beam, budgeted
 from tests.decoding.models.random_heads import small_head
+from tests.decoding.models.waits import Launches
 
 WIDTH, VOCAB = 16, 60
 TOKENS = [3, 9, 4, 21, 7]
@@ -69,6 +71,34 @@ def test_angles_are_computed_once_for_all_layers_and_sent_to_a_device_once(monke
     for _ in range(3):
         runtime.states(TOKENS[-1:], 4)
     assert len(copies) == 1
+
+
+def rounds(kind: str, captures: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], int]:
+    """The states that two texts get in four rounds, the second of which also sees a forced token, and what the last launched."""
+    monkeypatch.setattr(block, "runs_kernels", lambda device: captures)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    head, target, chance = small_head(kind, WIDTH, VOCAB), context(), torch.Generator().manual_seed(2)
+    assert isinstance(head, BlockHead)
+    texts = [TorchBlock(head, target, TOKENS) for _ in range(2)]
+    found, launches = [], Launches(monkeypatch)
+    for new in ((45, 3), (2, 5), (1, 1), (4, 2)):
+        for text, count in zip(texts, new, strict=True):
+            text.append(torch.randn(count, len(head.config.taps), WIDTH, generator=chance))
+        launches.count = 0
+        with launches:
+            found += texts[0].together([(texts[0], [7], 4), (texts[1], [9, 3][: new[0]], 4)])
+    return found, launches.count
+
+
+@pytest.mark.parametrize("kind", ["dflash", "jetspec", "domino", "path_tree"])
+def test_a_captured_pass_gives_the_states_of_the_eager_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round concatenated all keys and values of the context and launched each operator of every layer."""
+    (want, eager), (got, captured) = (rounds(kind, captures, monkeypatch) for captures in (False, True))
+    assert len(got) == len(want) == 8
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert captured < eager / 3, (eager, captured)
+    print(kind, eager, captured)
 
 
 def test_the_rows_of_a_whole_vocabulary_are_made_once_for_a_head() -> None:
