@@ -44,8 +44,10 @@ def begun(head: DominoHead, target: TensorContext) -> TorchPaths:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("bounds", [Bounds(12), Bounds(40, 0.001), Bounds(5)])
-def test_a_beam_on_the_device_is_the_one_of_the_host(temperature: float, bounds: Bounds) -> None:
-    """Every level went to the host and back."""
+def test_a_beam_on_the_device_is_the_one_of_the_host(
+    temperature: float, bounds: Bounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every level went to the host and back, and its operators were launched one by one (14 for each level)."""
     runtime = begun(domino(), context(Sampler(temperature, 3)))
     states = runtime.states(TOKENS[-1:], 4)
     below = runtime.expansion(states, TOKENS, 3)
@@ -54,7 +56,9 @@ def test_a_beam_on_the_device_is_the_one_of_the_host(temperature: float, bounds:
         return below(frontier.depth, frontier.tokens, frontier.rows)
 
     want = beam(expand, 4, len(states), bounds, 3)
-    found = runtime.searched(states, TOKENS, 4, 3)
+    with Launches(monkeypatch) as launches:
+        found = runtime.searched(states, TOKENS, 4, 3)
+    assert temperature or launches.count <= 20, "with noise, its 200 operators are added"
     got = budgeted(*bounds.above_floor(*found), bounds.budget)
     paths = [
         sorted(tuple(each.tokens[i] for i in each.path(node)) for node in range(len(each))) for each in (want, got)
