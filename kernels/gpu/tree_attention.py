@@ -377,8 +377,8 @@ def _attend(  # type: ignore[no-untyped-def]
         prefix_rows = (prefix, prefix + KV_HEADS * prefix_capacity * DIM)
         rows_behind = (table, table + KV_HEADS * capacity * DIM)
 
-        causal = tl.load(causal_ptr + sequence)
-        end = before + tl.where(causal == 2, count, tl.minimum(count, start + block_rows))
+        mutual = tl.load(causal_ptr + sequence) == 2
+        end = before + tl.where(mutual, count, tl.minimum(count, start + block_rows))
         share = tl.cdiv(tl.cdiv(end, used), KEYS) * KEYS
         low = split * share
         high = tl.minimum(low + share, end)
@@ -399,12 +399,14 @@ def _attend(  # type: ignore[no-untyped-def]
             best, total, mixed = _tile(
                 query, rows_behind, scales, key, key < stop, visible, best, total, mixed, scale, DIM, BLOCK_DIM
             )
+        causal = tl.load(causal_ptr + sequence) != 0
+        last = tl.where(mutual, count, row)  # of the rows that a row of a chain or block sees
         for at in range(tl.maximum(low, before), high, KEYS):
             key = at + tl.arange(0, KEYS)
             own = key - before
             inside = valid[:, None] & (key < high)[None, :]  # a tile may reach into the next split
-            seen = tl.load(seen_ptr + place[:, None] * width + own[None, :], mask=inside & (causal == 0), other=0) != 0
-            visible = inside & (seen | (causal == 2) | ((causal == 1) & (own[None, :] <= row[:, None])))
+            seen = tl.load(seen_ptr + place[:, None] * width + own[None, :], mask=inside & (not causal), other=0) != 0
+            visible = inside & (seen | (causal & (own[None, :] <= last[:, None])))
             best, total, mixed = _tile(
                 query, rows_behind, scales, key, key < high, visible, best, total, mixed, scale, DIM, BLOCK_DIM
             )

@@ -186,6 +186,11 @@ class BlockHead(Head):
             states = [each + self.skip(last[None, -1], first, len(each))[0] for each, last, first in parts]
         return states
 
+    @property
+    def read_shape(self) -> tuple[int, ...]:
+        """Of what a row of `in_tables` reads: tapped states."""
+        return len(self.config.taps), self.config.hidden
+
     def in_tables(self, hidden: Tensor, rows: Ragged, embedding: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
         """Normed states [rows, hidden] of a pass over tables, as one graph can hold it.
 

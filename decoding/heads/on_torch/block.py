@@ -9,8 +9,7 @@ A Domino head's chain on a GPU: `kernels.gpu.domino`'s loop as one CUDA graph, f
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
-from itertools import accumulate, pairwise
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
@@ -18,16 +17,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from decoding.checkpoints.model_config import Rope
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT
 from decoding.engine.target import Array
 from decoding.heads.modules.block import BlockHead, DominoHead, TextBlock
 from decoding.heads.modules.layer import KeysValues
-from decoding.heads.on_torch.context import DraftVocabulary, TensorContext, log_probabilities
-from decoding.targets.llama_model import RopeTable, TensorTable
+from decoding.heads.on_torch.context import (
+    DraftVocabulary,
+    TableGraphs,
+    TensorContext,
+    log_probabilities,
+    table_graphs,
+)
+from decoding.targets.llama_model import TensorTable
 from kernels.available import runs_kernels
-from kernels.gpu.ragged import Graph, Ragged, RecentGraphs, SequenceRows, fetched, sent
+from kernels.gpu.ragged import Graph, RecentGraphs, SequenceRows, fetched, sent
 
 if TYPE_CHECKING:
     from kernels.gpu.domino import Correction
@@ -99,76 +103,27 @@ def append_together(contexts: Sequence[BlockContext], new: Sequence[Tensor]) -> 
 
 
 _NEWEST = 32  # committed tokens that a captured pass takes in with a block; those before them are read beforehand
-_POSITIONS = 4096  # angles are computed for a multiple of so many
 _MOST_GRAPHS = 8  # of a head
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """A captured pass with what it reads; see `BlockHead.in_tables`."""
-
-    rows: Ragged
-    hidden: Tensor
-    graph: Graph[Tensor]
-
-
-class BlockGraphs:
-    """A block head's passes on a GPU, each one graph for all texts: their newest tokens and their blocks.
-
-    Keys and values stay in the texts' tables, which the kernels find by their addresses: nothing is copied or concatenated.
-    """
-
-    def __init__(self, head: BlockHead, embedding: Tensor) -> None:
-        self._head, self.embedding, self._passes = head, embedding, RecentGraphs[_Pass](_MOST_GRAPHS)
-        self._turn = lru_cache(maxsize=None)(self._angles)
-
-    def states(self, blocks: "Sequence[tuple[TorchBlock, Sequence[int], int]]") -> list[Tensor] | None:
-        """See `TorchBlock.together`; None where that is too much for a graph."""
-        from decoding.targets.cuda import bucket_of
-
-        head, texts = self._head, [text._context for text, _, _ in blocks]
-        new = _newest([text for text, _, _ in blocks])
-        if not all(map(len, new)):  # a context of none, or no new token
-            append_together(texts, new)
-            return None
-        rows = [
-            _rows_of(text, len(hidden), known, masks, len(self.embedding))
-            for text, hidden, (_, known, masks) in zip(texts, new, blocks, strict=True)
-        ]
-        if (bucket := bucket_of([len(each) for each in rows], 0)) is None:
-            append_together(texts, new)
-            return None
-        longest = -(-max(each.before + len(each) for each in rows) // _POSITIONS) * _POSITIONS
-        own = self._passes.get((bucket, longest), partial(self._capture, bucket[:3], longest))
-        own.rows.fill(rows)
-        starts = list(accumulate(map(len, rows), initial=0))
-        for hidden, start in zip(new, starts, strict=False):
-            own.hidden[start : start + len(hidden)].copy_(hidden)
-        states = own.graph().clone()  # the next pass overwrites them
-        own.rows.parts.clear()
-        for text, hidden in zip(texts, new, strict=True):
-            text.count, text.last = text.count + len(hidden), hidden[-1:]
-        parts = [
-            states[start + len(hidden) : end] for hidden, (start, end) in zip(new, pairwise(starts), strict=True)
-        ]
-        firsts = [len(known) - 1 for _, known, _ in blocks]
-        return head.guesses(parts, firsts, torch.cat([text.last for text in texts]))
-
-    def _capture(self, sizes: tuple[int, int, int], longest: int) -> _Pass:
-        weight, taps = self._head.fc.weight, len(self._head.config.taps)
-        rows = Ragged(*sizes, weight.device, trees=False)
-        hidden = weight.new_zeros(sizes[1], taps, self._head.config.hidden)
-        turn = self._turn(longest)
-        return _Pass(
-            rows, hidden, Graph(partial(self._head.in_tables, hidden, rows, self.embedding, turn), weight.device)
-        )
-
-    def _angles(self, count: int) -> tuple[Tensor, Tensor]:
-        head, weight = self._head, self._head.fc.weight
-        table = RopeTable(Rope.of(head.all_sizes), head.size("head_dim"), weight.dtype, weight.device)
-        pair = table.at(torch.arange(count, device=weight.device), count)
-        cos, sin = (part.reshape(count, -1).contiguous() for part in pair)
-        return cos, sin
+def _captured(
+    graphs: TableGraphs, blocks: "Sequence[tuple[TorchBlock, Sequence[int], int]]"
+) -> list[Tensor] | None:
+    """See `TorchBlock.together`: the newest tokens of all texts and their blocks in one graph; None where a text has none."""
+    texts, head = [text._context for text, _, _ in blocks], blocks[0][0].head
+    new = _newest([text for text, _, _ in blocks])
+    if not all(map(len, new)):
+        append_together(texts, new)
+        return None
+    rows = [
+        _rows_of(text, len(hidden), known, masks, len(graphs.embedding))
+        for text, hidden, (_, known, masks) in zip(texts, new, blocks, strict=True)
+    ]
+    states = graphs.states(rows, new)
+    for text, hidden in zip(texts, new, strict=True):
+        text.count, text.last = text.count + len(hidden), hidden[-1:]
+    parts = [part[len(hidden) :] for hidden, part in zip(new, states, strict=True)]
+    return head.guesses(parts, [len(known) - 1 for _, known, _ in blocks], torch.cat([text.last for text in texts]))
 
 
 def _newest(texts: "Sequence[TorchBlock]") -> list[Tensor]:
@@ -194,7 +149,7 @@ class TorchBlock:
         self._embedding = context.embedding
         self._vocabulary = DraftVocabulary.for_prompt(context, head.config.frequent, prompt)
         self._context = BlockContext(head)
-        self._captures = runs_kernels(context.embedding.device)
+        self._graphs = table_graphs(head, context.embedding) if runs_kernels(context.embedding.device) else None
         self._unread: list[Tensor] = []  # the newest states, which the next pass takes in
         self.count = 0
 
@@ -207,7 +162,7 @@ class TorchBlock:
 
     @torch.inference_mode()
     def together(self, blocks: "Sequence[tuple[TorchBlock, Sequence[int], int]]") -> list[Tensor]:
-        if self._captures and (found := block_graphs(self._head, self._embedding).states(blocks)) is not None:
+        if self._graphs is not None and (found := _captured(self._graphs, blocks)) is not None:
             return found
         texts = [text for text, _, _ in blocks]
         append_together([text._context for text in texts], [text._taken() for text in texts])
@@ -430,16 +385,7 @@ class DominoLoop:
             prefix = self._head.read(prefix[best // children], functional.embedding(ids[best], self.embedding))
         return torch.cat(found, 1)
 
-_GRAPHS: WeakKeyDictionary[BlockHead, BlockGraphs] = WeakKeyDictionary()
 _LOOPS: WeakKeyDictionary[DominoHead, DominoLoop] = WeakKeyDictionary()
-
-
-def block_graphs(head: BlockHead, embedding: Tensor) -> BlockGraphs:
-    """The head's passes for this target; for all its texts."""
-    graphs = _GRAPHS.get(head)
-    if graphs is None or graphs.embedding is not embedding:
-        graphs = _GRAPHS[head] = BlockGraphs(head, embedding)
-    return graphs
 
 
 def domino_loop(head: DominoHead, context: TensorContext) -> DominoLoop:

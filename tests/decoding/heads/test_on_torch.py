@@ -11,9 +11,11 @@ from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.heads.modules import layer
 from decoding.heads.modules.block import BlockHead, DominoHead
-from decoding.heads.on_torch import block
+from decoding.heads.modules.drafters import Eagle3Head
+from decoding.heads.on_torch import block, drafters
 from decoding.heads.on_torch.block import TorchBlock, TorchPaths
 from decoding.heads.on_torch.context import TensorContext
+from decoding.heads.on_torch.drafters import TorchEagle3
 from decoding.methods.trees import Bounds, Frontier, Guesses, beam, budgeted
 from tests.decoding.models.random_heads import small_head
 from tests.decoding.models.waits import Launches
@@ -102,7 +104,35 @@ def test_a_captured_pass_gives_the_states_of_the_eager_one(kind: str, monkeypatc
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
     assert captured < eager / 3, (eager, captured)
-    print(kind, eager, captured)
+
+
+def trees(captures: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], int]:
+    """The states of three rounds' trees, and what the last launched."""
+    monkeypatch.setattr(drafters, "runs_kernels", lambda device: captures)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    head, chance = small_head("eagle3", WIDTH, VOCAB), torch.Generator().manual_seed(2)
+    assert isinstance(head, Eagle3Head)
+    text, tokens = TorchEagle3(head, context(), TOKENS), [*range(3, 59), *range(3, 59)]
+    found, launches = [], Launches(monkeypatch)
+    for new in (70, 3, 1):
+        launches.count = 0
+        with launches:
+            text.read(torch.randn(new, len(head.config.taps), WIDTH, generator=chance))
+            text.pair(tokens)
+            states = text.root()
+            for level in range(1, 4):
+                parents = [0, 0] if level == 1 else [1, 0]
+                states = text.grow([level, level + 9], states, parents, text.pairs + level)
+                found.append(states)
+    return found, launches.count
+
+
+def test_a_captured_level_of_eagle3_gives_the_states_of_the_eager_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every level concatenated all keys and values of the text and launched each operator."""
+    (want, eager), (got, captured) = (trees(captures, monkeypatch) for captures in (False, True))
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert captured < eager / 4, (eager, captured)
 
 
 def test_the_rows_of_a_whole_vocabulary_are_made_once_for_a_head() -> None:
