@@ -1,17 +1,17 @@
-"""Compares every kernel with its plain-torch reference and with the hardware's limit: `sqlagent bench kernels`.
+"""What a GPU gives: `sqlagent bench gpu`, the first command to run on one.
 
-The floor of a kernel is the larger of its bytes divided by the measured bandwidth and its operations divided by the measured
-rate. Times are medians on the GPU's own clock, with the L2 cache flushed before every call.
+Compares every kernel with its plain-torch reference and with the hardware's limit. The floor of a kernel is the larger of its
+bytes divided by the measured bandwidth and its operations divided by the measured rate. Times are medians on the GPU's own
+clock, with the L2 cache flushed before every call.
 
-The GPU benchmark: whole forwards, and the run.
-
-Times whole forwards on a GPU, with random weights of real sizes: steps relative to the floor, drafts to steps.
-
-Runs the whole GPU benchmark.
+Times whole forwards with random weights of real sizes, steps relative to the floor and drafts to steps, and the drafts of heads
+of published sizes. Random heads guess nothing right; what their drafts take does not depend on that.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -19,6 +19,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from decoding.checkpoints.model_config import Family, ModelConfig, Rope
+from decoding.engine.loop import Request, decode
+from decoding.engine.rounds import Round
+from decoding.heads.head import HeadConfig, new_head
+from decoding.heads.kinds import spread_taps
+from decoding.methods.registry import load_method, method_options
 from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastTarget
 from decoding.timing import time_forward
@@ -34,7 +39,7 @@ Timer = Callable[[Run], float]  # milliseconds
 
 
 class NoGpu(RuntimeError):
-    """The kernels' benchmark needs a GPU that can run them, and there is none."""
+    """The benchmark needs a GPU that can run them, and there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ def require_gpu() -> None:
     """Raise NoGpu unless there is a GPU that can run the kernels."""
     if not torch.cuda.is_available():
         raise NoGpu(
-            "bench kernels needs a CUDA GPU, and torch sees none here; "
+            "bench gpu needs a CUDA GPU, and torch sees none here; "
             "the kernels' tests run anywhere, in Triton's interpreter: pytest tests/kernels"
         )
 
@@ -108,6 +113,23 @@ def measured_machine(timer: Timer, device: str = "cuda", copied_bytes: int = 1 <
     copy_ms = timer(lambda: target.copy_(source))
     a, b = (torch.randn(side, side, device=device).bfloat16() for _ in range(2))
     return Machine(2 * copied_bytes / copy_ms, 2 * side**3 / timer(lambda: a @ b))
+
+
+def launch_us(device: str = "cuda", count: int = 1000) -> float:
+    """Microseconds that the host takes to launch a small operator."""
+    number = torch.zeros(1, device=device)
+    for repeats in (count, count):  # the first warms up
+        _synchronise(device)
+        start = perf_counter()
+        for _ in range(repeats):
+            number.add_(1)
+        _synchronise(device)
+    return 1e6 * (perf_counter() - start) / count
+
+
+def _synchronise(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def measure(shape: Shape, machine: Machine, timer: Timer, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
@@ -352,9 +374,10 @@ def step_bytes(config: ModelConfig, context: int, element_bytes: int = 2) -> int
 def measure_target(
     name: str, config: ModelConfig, bytes_per_ms: float, sizes: Sizes, device: str, say: Callable[[str], None]
 ) -> Iterator[dict[str, object]]:
-    """A row per context: the plain step in ms and relative to the floor; eager steps and drafts in multiples of a plain step.
+    """A row per context: the plain step in ms and relative to the floor; eager steps, drafts and a further row (`a_row`) in
+    multiples of a plain step. Then a row per head: its draft, in ms and in plain steps.
 
-    Times are wall time of `score`, including choices at temperature 0.
+    Times of forwards are wall time of `score`, including choices at temperature 0.
     """
     say(name)
     model = CudaModel(config, random_weights(config, torch.bfloat16, device), torch.bfloat16, device)
@@ -362,12 +385,69 @@ def measure_target(
     captured = time_forward(target, sizes.contexts, [0, *sizes.nodes])
     model.graphs = False
     eager = time_forward(target, sizes.contexts, [0])
+    model.graphs = True
     for context in sizes.contexts:
         plain = captured[context, 0]
         floor = step_bytes(config, context) / bytes_per_ms
         drafts = {f"draft_{nodes}": captured[context, nodes] / plain for nodes in sizes.nodes}
         row = {"model": name, "context": context, "plain_ms": plain, "floor_ms": floor, "of_floor": floor / plain}
-        yield {**row, "eager": eager[context, 0] / plain, **drafts}
+        price = (captured[context, max(sizes.nodes)] / plain - 1) / max(sizes.nodes)
+        yield {**row, "eager": eager[context, 0] / plain, **drafts, "a_row": price}
+    first = sizes.contexts[0]
+    yield from measure_heads(name, target, config, captured[first, 0], first, say)
+
+
+_HEAD_ROUNDS, _HEAD_SETTLING = 24, 8  # the first capture graphs
+
+
+def head_configs(config: ModelConfig) -> dict[str, HeadConfig]:
+    """Heads by method, of the sizes that are published for such models."""
+    layers, hidden, vocab = config.layers, config.hidden_size, config.vocab_size
+    layer = {"heads": config.heads, "kv_heads": config.kv_heads, "head_dim": config.head_dim}
+    layer |= {"intermediate": config.intermediate_size, "rope_theta": config.rope.theta}
+    block = {**layer, "layers": min(5, layers), "block_size": 16, "mask_token": vocab - 1}
+    domino = block | {"gru": min(1024, hidden), "rank": min(256, hidden), "own_output": True}
+    three, five, last = spread_taps(layers, 3), spread_taps(layers, 5), (layers,)
+    sizes: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
+        "medusa": ("medusa", last, {"heads": 3, "own_lm_head": True}),
+        "eagle3": ("eagle3", three, layer | {"own_lm_head": True}),
+        "falcon": ("falcon", last, layer | {"lstm": hidden, "memory": 1}),
+        "dflash": ("dflash", five, block),
+        "ddtree": ("dflash", five, block),
+        "jetspec": ("jetspec", five, block | {"causal": True}),
+        "domino": ("domino", five, domino),
+        "path_tree": ("path_tree", five, domino | {"causal": True, "carry": True}),
+    }
+    return {name: HeadConfig(kind, hidden, vocab, taps, given) for name, (kind, taps, given) in sizes.items()}
+
+
+def measure_heads(
+    name: str, target: FastTarget, config: ModelConfig, plain_ms: float, context: int, say: Callable[[str], None]
+) -> Iterator[dict[str, object]]:
+    """A row for each method with a head: medians of a round after a prompt of `context` random tokens."""
+    prompt = tuple(torch.randint(config.vocab_size, (context,)).tolist())
+    for method, sizes in head_configs(config).items():
+        say(f"{name}: {method}")
+        with torch.device(target.model.device):
+            head = new_head(sizes).eval().requires_grad_(False)
+        rounds: list[Round] = []
+        whole = {name: 0.0 for name in ("least",) if name in method_options(method)}  # random heads are sure of nothing
+        drafter = load_method(method, head=head, **whole)
+        for each in decode(target, [Request(prompt, drafter, 4 * _HEAD_ROUNDS)]):
+            rounds.append(each)
+            if len(rounds) == _HEAD_ROUNDS:
+                break
+        steady = rounds[_HEAD_SETTLING:]
+        draft_ms = median(each.draft_ms for each in steady)
+        yield {
+            "model": name,
+            "method": method,
+            "nodes": median(len(each.draft_tokens) for each in steady),
+            "draft_ms": draft_ms,
+            "draft_steps": draft_ms / plain_ms,
+            "forward_ms": median(each.target_ms for each in steady),
+            "verify_ms": median(each.verify_ms for each in steady),
+        }
 
 
 def chosen_models(names: str) -> list[str]:
@@ -391,14 +471,19 @@ def run(models: Sequence[str], say: Callable[[str], None], timer: Timer = gpu_ms
     torch.manual_seed(0)
     machine = measured_machine(timer)
     kernels = list(measure(Shape(), machine, timer, say))
-    forwards = [
+    rows = [
         row for name in models for row in measure_target(name, SHAPES[name], machine.bytes_per_ms, Sizes(), "cuda", say)
     ]
+    gpu = torch.cuda.get_device_properties(0)
     return {
-        "gpu": torch.cuda.get_device_name(),
+        "gpu": gpu.name,
+        "memory_gb": gpu.total_memory / 1e9,
         "torch": torch.__version__,
+        "cuda": torch.version.cuda,
         "copy_gb_per_s": machine.bytes_per_ms / 1e6,
         "bf16_tflop_per_s": machine.operations_per_ms / 1e9,
+        "launch_us": launch_us(),
         "kernels": kernels,
-        "forwards": forwards,
+        "forwards": [row for row in rows if "plain_ms" in row],
+        "heads": [row for row in rows if "method" in row],
     }

@@ -131,8 +131,8 @@ class SequenceRows:
 
     table: its keys and values, with room for the rows. before: tokens before the rows, which see all of them. tokens,
     positions: of the rows. seen: bool [rows, rows] on the CPU: which of the rows each row sees, never a later one; None: all
-    up to itself, or simply all with `mutual`. prefix [planes, tokens, head_dim]: keys and values of its first tokens, which it shares with other sequences;
-    those in its table follow. None: there are none.
+    up to itself, or simply all with `mutual`. prefix [planes, tokens, head_dim]: keys and values of its first tokens, which it
+    shares with other sequences; those in its table follow. None: there are none.
     """
 
     table: Tensor
@@ -183,7 +183,8 @@ class Ragged:
         # [rows]: token id; position in the text; index of its sequence, -1 for none; its row in that sequence's table
         self.token, self.position, self.owner, self.slot = by_row.view(_ROW_FACTS, rows)
         # [sequences]: the table's address and capacity; first row and number of rows here; tokens before; 0 for a tree, 1 where
-        # rows see those up to themselves, 2 where they see all; of the prefix, the address, what its planes are apart, and how many tokens it has
+        # rows see those up to themselves, 2 where they see all; of the prefix, the address, what its planes are apart, and how
+        # many tokens it has
         facts = by_sequence.view(_SEQUENCE_FACTS, sequences).unbind()
         self.address, self.capacity, self.first, self.count, self.before, self.causal, *prefix = facts
         self.prefix, self.prefix_capacity, self.shared = prefix

@@ -106,9 +106,7 @@ _NEWEST = 32  # committed tokens that a captured pass takes in with a block; tho
 _MOST_GRAPHS = 8  # of a head
 
 
-def _captured(
-    graphs: TableGraphs, blocks: "Sequence[tuple[TorchBlock, Sequence[int], int]]"
-) -> list[Tensor] | None:
+def _captured(graphs: TableGraphs, blocks: "Sequence[tuple[TorchBlock, Sequence[int], int]]") -> list[Tensor] | None:
     """See `TorchBlock.together`: the newest tokens of all texts and their blocks in one graph; None where a text has none."""
     texts, head = [text._context for text, _, _ in blocks], blocks[0][0].head
     new = _newest([text for text, _, _ in blocks])
@@ -329,7 +327,7 @@ class DominoLoop:
     ) -> Candidates:
         """See `decoding.methods.head_runtimes.PathRuntime.candidates`; the host waits once."""
         sizes = width, min(children, len(vocabulary.ids)), vocabulary.sharpness
-        buffers, graph = self._filled(vocabulary, states, tokens, sizes)
+        _, graph = self._filled(vocabulary, states, tokens, sizes)
         ids, parents, totals = graph().cpu()
         return ids.long().tolist(), parents.long().tolist(), totals.tolist()
 
@@ -384,6 +382,7 @@ class DominoLoop:
             nodes, first = first + best, first + len(ids)
             prefix = self._head.read(prefix[best // children], functional.embedding(ids[best], self.embedding))
         return torch.cat(found, 1)
+
 
 _LOOPS: WeakKeyDictionary[DominoHead, DominoLoop] = WeakKeyDictionary()
 

@@ -80,7 +80,7 @@ def test_angles_are_computed_once_for_all_layers_and_sent_to_a_device_once(monke
 
 
 def rounds(kind: str, captures: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], int]:
-    """The states that two texts get in four rounds, the second of which also sees a forced token, and what the last launched."""
+    """The states that two texts get in four rounds, some of which see a forced token, and what the last launched."""
     monkeypatch.setattr(block, "runs_kernels", lambda device: captures)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     head, target, chance = small_head(kind, WIDTH, VOCAB), context(), torch.Generator().manual_seed(2)
