@@ -177,8 +177,9 @@ class BlockHead(Head):
         return self.guesses(torch.split(self.norm(x), sizes), firsts, lasts)
 
     def guesses(self, rows: Sequence[Tensor], firsts: Sequence[int], lasts: Tensor) -> list[Tensor]:
-        """States [guesses, hidden] from the normed ones of whole blocks. firsts: known tokens before each anchor. lasts [blocks,
-        taps, hidden]: tapped states of the token before each block.
+        """States [guesses, hidden] from the normed ones of whole blocks.
+
+        firsts: known tokens before each anchor. lasts [blocks, taps, hidden]: tapped states of the token before each block.
         """
         states = [each[first + 1 - self.shift :] for each, first in zip(rows, firsts, strict=True)]
         if self.skip is not None:
