@@ -20,6 +20,7 @@ forwards, because kernels read its address.
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -42,6 +43,14 @@ def fetched_pair(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Token ids and scores of one shape, on the processor. Waits for the device once."""
     both = torch.stack([tokens.double(), scores.double()]).cpu()  # fp64 holds both exactly
     return both[0].long(), both[1]
+
+
+def fetched_pairs(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """`fetched_pair` for several. Waits for the device once."""
+    tokens, scores = fetched_pair(*(torch.cat([each.flatten() for each in part]) for part in zip(*pairs, strict=True)))
+    ends = list(accumulate((ids.numel() for ids, _ in pairs), initial=0))
+    places = [(slice(*ends[at : at + 2]), ids.shape) for at, (ids, _) in enumerate(pairs)]
+    return [(tokens[place].view(shape), scores[place].view(shape)) for place, shape in places]
 
 
 def fetched(tensor: Tensor) -> list[Any]:

@@ -242,7 +242,7 @@ class DecoderLayer(nn.Module):
 
     def normed(self, x: Tensor) -> Tensor:
         """What attention reads of x [..., inputs]."""
-        return x if self.input_layernorm is None else self.input_layernorm(x)  # type: ignore[no-any-return]
+        return x if self.input_layernorm is None else self.input_layernorm(x)
 
     def after_attention(self, x: Tensor) -> Tensor:
         """[..., width] -> [..., width]."""

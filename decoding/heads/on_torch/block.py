@@ -31,7 +31,7 @@ from decoding.heads.on_torch.context import (
 )
 from decoding.targets.llama_model import TensorTable
 from kernels.available import runs_kernels
-from kernels.gpu.ragged import Graph, RecentGraphs, SequenceRows, fetched, sent
+from kernels.gpu.ragged import Graph, RecentGraphs, SequenceRows, fetched, fetched_pairs, sent
 
 if TYPE_CHECKING:
     from kernels.gpu.domino import Correction
@@ -172,8 +172,8 @@ class TorchBlock:
         return self._head.of_texts(asked, self._embedding)
 
     @torch.inference_mode()
-    def best(self, states: Tensor, position: int, count: int) -> tuple[Tensor, Tensor]:
-        return self._vocabulary.guesses(states, position, count)
+    def best_of(self, asked: "Sequence[tuple[TorchBlock, Tensor, int, int]]") -> list[tuple[Tensor, Tensor]]:
+        return fetched_pairs([text._vocabulary.guesses_there(*of) for text, *of in asked])
 
     def _taken(self) -> Tensor:
         """The newest states [new, taps, hidden], which are no longer unread."""

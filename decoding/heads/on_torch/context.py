@@ -236,10 +236,17 @@ class DraftVocabulary:
 
     def best(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The best `count` per row, best first: token ids and scores, each [rows, count], on the processor."""
+        return fetched_pair(*self._top(scores, count))
+
+    def _top(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         top = scores.topk(min(count, scores.shape[-1]), dim=-1)
-        return fetched_pair(self.ids[top.indices], top.values)
+        return self.ids[top.indices], top.values
 
     def guesses(self, states: Tensor, position: int, count: int, step: int = 1) -> tuple[Tensor, Tensor]:
         """`best` for states [rows, hidden], of which row i guesses `position + i * step`, with log-probabilities."""
+        return fetched_pair(*self.guesses_there(states, position, count, step))
+
+    def guesses_there(self, states: Tensor, position: int, count: int, step: int = 1) -> tuple[Tensor, Tensor]:
+        """`guesses`, on the device."""
         positions = position + step * torch.arange(len(states), device=states.device)
-        return self.best(self.ranked(self.logits(states), positions), count)
+        return self._top(self.ranked(self.logits(states), positions), count)
