@@ -76,7 +76,7 @@ GROUPS = {
     },
     "bench": {
         "cost": "app.measure.bench:cost",
-        "kernels": "app.measure.bench:kernels",
+        "gpu": "app.measure.bench:gpu",
     },
     "train": {"all": "app.train.train_all:train_all", "confidence": "app.train.train_confidence:confidence"},
     "data": {"linking": "app.measure.evaluate:linking"},

@@ -117,7 +117,7 @@ def _gpu() -> str | None:
     if has_gpu():
         import torch
 
-        return str(torch.cuda.get_device_name())
+        return f"{torch.cuda.get_device_name()}; `sqlagent bench gpu --out gpu.json` measures it"
     if has_gpu_driver() and find_spec("torch") is None:
         return f"there is a driver, and no torch; to use it: {pip_install('gpu')}"
     return None

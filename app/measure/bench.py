@@ -2,13 +2,14 @@
 
 `sqlagent bench cost`: measures how decoding's cost grows with context, draft, batch and schema.
 
-`sqlagent bench kernels`: times the GPU's kernels and forwards against their references and the machine's limits.
+`sqlagent bench gpu`: what a GPU gives; the first command to run on one.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
@@ -263,29 +264,51 @@ def cost(
         output.print_json({"model": choice.model, "points": [asdict(p) for p in points]} | machine())
 
 
-def kernels(
+_GPU_METHODS = ("prompt_lookup", "jacobi_forcing", "mask_tokens:copies=0", "adaptive", "adaptive:copies=0")
+
+
+def gpu(
     out: Annotated[
         Path | None, typer.Option("--out", help="Also write the results here, as JSON.", dir_okay=False)
     ] = None,
     models: Annotated[
         str, typer.Option("--models", help="Model sizes to time, separated by commas; 'none' for none.")
     ] = "all",
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", help="Spider's official folder: also the shipped model's table.", exists=True, file_okay=False
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Time every GPU kernel against its reference and its floor, and forwards of 135M, 7B and 8B models with random weights.
+    """Measure a GPU, the first command to run on one: bandwidth, launches, every kernel against its reference and its floor,
+    forwards of 135M, 7B and 8B models and drafts of heads with random weights, and the shipped model's methods.
 
-    Needs a CUDA GPU with 20 GB for the 8B model. The last line on stdout is the results as JSON.
+    Needs a CUDA GPU with 24 GB for the 8B model, and about ten minutes. The last line on stdout is the results as JSON.
     """
     with exit_codes.plain_errors():
         require_gpu()
         with output.stderr.status("measuring the machine") as status:
             results = run(chosen_models(models), status.update)
-    if not as_json:
-        for part in ("kernels", "forwards"):
-            _print_table(results[part])
+            if data:
+                results["methods"] = _on_spider(data, status.update)
     if out:
         out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    if not as_json:
+        for part in ("kernels", "forwards", "heads"):
+            _print_table(results[part])
     output.print_json(results)
+
+
+def _on_spider(data: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """The shipped model's methods on 30 questions, as the log has them."""
+    methods = [PLAIN, *map(method_spec, _GPU_METHODS)]
+    choice = Decoding(device="cuda").choice()
+    study = Study({"shipped": choice}, methods, "spider", Asking().agent_options(rerank=False), (), "own", 30.0)
+    with TemporaryDirectory() as folder:
+        records = run_methods(study, load_dataset("spider", data, sample=30), Path(folder), say=say)
+    return to_dict(records, {each.name: 0 for each in methods})
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:

@@ -18,6 +18,8 @@ class Draft:
     cannot become text there, but a Jacobi method needs the target's answers below them: it learns from wrong guesses, and
     most are forbidden.
 
+    ``chances`` are log-probabilities of the paths to the nodes, where the method knows them; no child has more than its parent.
+
     ``masks`` are tokens whose nodes hardly ever become text, or never where their ids lie beyond the vocabulary (see
     ``Target.mask_tokens``): a target need not choose after them before it is asked.
 
@@ -34,6 +36,7 @@ class Draft:
     parents: tuple[int, ...] = ()
     context: Collection[int] = field(default=(), compare=False, repr=False)
     masks: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    chances: tuple[float, ...] = field(default=(), compare=False, repr=False)
     depths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # 1 for a child of the root
     children: dict[tuple[int, int], int] = field(init=False, compare=False, repr=False)  # (parent, token) -> node
 
@@ -49,6 +52,7 @@ class Draft:
         if merged:
             object.__setattr__(self, "tokens", tuple(token for _, token in children))
             object.__setattr__(self, "parents", tuple(parent for parent, _ in children))
+            object.__setattr__(self, "chances", ())
         object.__setattr__(self, "depths", tuple(depths))
         object.__setattr__(self, "children", children)
 

@@ -91,9 +91,9 @@ def advance(
         _attempt(partial(one.propose, pass_ms if own else 0.0)) if part is None else part
         for one, part, own in zip(live, parts, passes, strict=True)
     ]
-    most = iter(shared_rows([len(each) for each in wanted if isinstance(each, Draft)], DRAFT_ROWS))
+    within = iter(shared([each for each in wanted if isinstance(each, Draft)], DRAFT_ROWS))
     drafts = [
-        _attempt(partial(one.fitted, each, next(most))) if isinstance(each, Draft) else each
+        _attempt(partial(one.fitted, next(within))) if isinstance(each, Draft) else each
         for one, each in zip(live, wanted, strict=True)
     ]
     shares = [one.work(draft) for one, draft in zip(live, drafts, strict=True)]
@@ -110,6 +110,29 @@ def advance(
         else:
             one.have_read()
             yield None
+
+
+def shared(wanted: Sequence[Draft], rows: int) -> list[Draft]:
+    """The drafts within so many nodes in all. Those whose nodes have chances put theirs together for the likeliest of all.
+
+    One text is sure of what follows, the other is not:
+
+    >>> sure, unsure = (Draft(tuple(range(9)), tuple(range(-1, 8)), chances=(chance,) * 9) for chance in (-0.1, -3.0))
+    >>> [len(each) for each in shared([sure, unsure], 13)]
+    [9, 4]
+    """
+    most = shared_rows([len(each) for each in wanted], rows)
+    if sum(most) >= sum(map(len, wanted)):
+        return list(wanted)
+    likeliest = [sorted(range(len(each.chances)), key=lambda node: (-each.chances[node], node)) for each in wanted]
+    rest = [(draft, node) for draft, nodes in enumerate(likeliest) for node in nodes[LEAST_DRAFT:]]
+    rest.sort(key=lambda place: -wanted[place[0]].chances[place[1]])  # stable: parents stay before their children
+    room = sum(count - min(count, LEAST_DRAFT) for count, nodes in zip(most, likeliest, strict=True) if nodes)
+    kept = [nodes[:LEAST_DRAFT] for nodes in likeliest]
+    for draft, node in rest[:room]:
+        kept[draft].append(node)
+    each_one = zip(wanted, most, kept, strict=True)
+    return [draft.only(sorted(nodes)) if nodes else draft.first(count) for draft, count, nodes in each_one]
 
 
 def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
@@ -183,12 +206,12 @@ class Decoding:
         self._draft_ms = pass_ms + 1e3 * (perf_counter() - start)
         return draft
 
-    def fitted(self, draft: Draft, most: int) -> Draft:
-        """A draft's first `most` nodes, without stop tokens, with which the target ends the text by itself, and without what
-        cannot become text: too deep, after a stop token, or forbidden (`context` nodes may be forbidden).
+    def fitted(self, draft: Draft) -> Draft:
+        """The draft without stop tokens, with which the target ends the text by itself, and without what cannot become text:
+        too deep, after a stop token, or forbidden (`context` nodes may be forbidden).
         """
         start = perf_counter()
-        fitted = self._prune(draft if len(draft) <= most else draft.first(most))
+        fitted = self._prune(draft)
         self._draft_ms += 1e3 * (perf_counter() - start)
         return fitted
 

@@ -43,13 +43,11 @@ from decoding.methods.trees import (
     Bounds,
     Frontier,
     Guesses,
-    Level,
     beam,
     best_first,
     budgeted,
     chain,
     fanned_out,
-    levels,
     offered,
 )
 
@@ -90,26 +88,30 @@ class BlockMethod(Method):
         return block_runtime(self._head, context, prompt)
 
     def head_pass(self, tokens: Sequence[int], room: int) -> BlockPass | None:
-        self._pass = BlockPass(self._drafter, tokens[self._drafter.count :], self._masks) if room > 0 else None
+        if room < 1:
+            self._pass = None
+        else:
+            known, count = tokens[self._drafter.count :], self.guesses(self._cursor())
+            self._pass = BlockPass(self._drafter, known, self._masks, count)
         return self._pass
+
+    def guesses(self, cursor: ConstraintCursor | None) -> int:
+        """How many for each position a draft is made from; 0: from states alone."""
+        return 0
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         if (own := self._pass or self.head_pass(tokens, room)) is None:
             return Draft()
         self._pass = None
-        return self.draft(own.states()[:room], tokens, self._cursor())
+        return self.draft(own, room, tokens, self._cursor())
 
     @abstractmethod
-    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
-        """A draft from the states [depth, hidden] of the positions after `tokens`; `cursor`: the constraint's after them."""
+    def draft(self, own: BlockPass, room: int, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        """A draft of at most `room` positions after `tokens`; `cursor`: the constraint's after them."""
 
     def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         self._pass = None
         self._drafter.append(committed_hidden(draft, scores, verdict))
-
-    def levels(self, states: States, tokens: Sequence[int], count: int) -> list[Level]:
-        """The best `count` guesses for each position, independent of the other positions."""
-        return levels(self._drafter.best(states, len(tokens), count))
 
 
 class DFlash(BlockMethod):
@@ -117,8 +119,11 @@ class DFlash(BlockMethod):
 
     kind: ClassVar[str] = "dflash"
 
-    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
-        return chain(self.levels(states, tokens, offered(1, cursor)), cursor)
+    def guesses(self, cursor: ConstraintCursor | None) -> int:
+        return offered(1, cursor)
+
+    def draft(self, own: BlockPass, room: int, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return chain(own.levels(room), cursor)
 
 
 class DDTree(BlockMethod):
@@ -139,8 +144,11 @@ class DDTree(BlockMethod):
     def size(self, runtime: str) -> None:
         self._bounds = self._given.on(runtime)
 
-    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
-        return best_first(self.levels(states, tokens, offered(self._bounds.budget, cursor)), self._bounds, cursor)
+    def guesses(self, cursor: ConstraintCursor | None) -> int:
+        return offered(self._bounds.budget, cursor)
+
+    def draft(self, own: BlockPass, room: int, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return best_first(own.levels(room), self._bounds, cursor)
 
 
 class JetSpec(BlockMethod):
@@ -169,9 +177,11 @@ class JetSpec(BlockMethod):
         bounds, width = self._given
         self._bounds, self._width = bounds.on(runtime), on_device(width, runtime)
 
-    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
-        levels = self.levels(states, tokens, offered(self._width, cursor))
-        return fanned_out(levels, self._width, self._bounds, cursor)
+    def guesses(self, cursor: ConstraintCursor | None) -> int:
+        return offered(self._width, cursor)
+
+    def draft(self, own: BlockPass, room: int, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return fanned_out(own.levels(room), self._width, self._bounds, cursor)
 
 
 class PathMethod(BlockMethod):
@@ -210,7 +220,8 @@ class Domino(PathMethod):
 
     kind: ClassVar[str] = "domino"
 
-    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+    def draft(self, own: BlockPass, room: int, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        states = own.states()[:room]
         if (chain := self._drafter.chain(states, tokens, cursor)) is not None:
             return Draft.chain(chain)
         return self.grown(states, tokens, cursor, width=1, children=1, bounds=Bounds(len(states)))
@@ -243,5 +254,5 @@ class PathTree(PathMethod):
         self._bounds = bounds.on(runtime)
         self._width, self._children = on_device(width, runtime), on_device(children, runtime)
 
-    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
-        return self.grown(states, tokens, cursor, self._width, self._children, self._bounds)
+    def draft(self, own: BlockPass, room: int, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return self.grown(own.states()[:room], tokens, cursor, self._width, self._children, self._bounds)

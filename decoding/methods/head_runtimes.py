@@ -66,8 +66,10 @@ class BlockRuntime(Protocol):
     def together(self, blocks: Sequence[tuple[Any, Sequence[int], int]]) -> list[States]:
         """`states` of several texts with the same head, in one pass: their runtimes, `known` and `masks`."""
 
-    def best(self, states: States, position: int, count: int) -> Guesses:
-        """The best `count` tokens for each state; the first of them guesses `position`."""
+    def best_of(self, asked: Sequence[tuple[Any, States, int, int]]) -> list[Guesses]:
+        """The best tokens for each state of several texts with the same head: runtime, states, the position that the first
+        state guesses, and how many tokens for each.
+        """
 
 
 class PathRuntime(BlockRuntime, Protocol):
@@ -91,12 +93,16 @@ class PathRuntime(BlockRuntime, Protocol):
 
 @dataclass(slots=True)
 class BlockPass:
-    """A text's part in a block head's next pass: a `decoding.engine.method.HeadPass`. masks: of the block."""
+    """A text's part in a block head's next pass: a `decoding.engine.method.HeadPass`. masks: of the block. count: best tokens
+    of each position that are wanted; 0: the states alone.
+    """
 
     runtime: BlockRuntime
     known: Sequence[int]
     masks: int
+    count: int = 0
     computed: States | None = None
+    guesses: Guesses | None = None
 
     @property
     def key(self) -> object:
@@ -106,6 +112,16 @@ class BlockPass:
         blocks = [(each.runtime, each.known, each.masks) for each in passes]
         for each, states in zip(passes, self.runtime.together(blocks), strict=True):
             each.computed = states
+        wanting = [each for each in passes if each.count]
+        asked = [(each.runtime, each.computed, each.runtime.count + len(each.known), each.count) for each in wanting]
+        for each, guesses in zip(wanting, self.runtime.best_of(asked) if asked else (), strict=True):
+            each.guesses = guesses
+
+    def levels(self, room: int) -> list[Level]:
+        """The guesses for each of the first positions, independent of the other positions."""
+        self.states()
+        assert self.guesses is not None
+        return levels(self.guesses)[:room]
 
     def states(self) -> States:
         """See `BlockRuntime.states`."""

@@ -157,6 +157,7 @@ def best_paths(
     """
     tokens: list[int] = []
     parents: list[int] = []
+    chances: list[float] = []
     heap: list[tuple[float, int, int, int, _Family]] = []  # cost, depth, number of the offer, token, its family
     offers = numbers()
 
@@ -177,7 +178,8 @@ def best_paths(
         open_family(len(tokens), (family.last, token), depth + 1, cost, after)
         tokens.append(token)
         parents.append(family.parent)
-    return Draft(tuple(tokens), tuple(parents))
+        chances.append(-cost)
+    return Draft(tuple(tokens), tuple(parents), chances=tuple(chances))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,7 @@ def fanned_out(levels: Sequence[Level], width: int, bounds: Bounds, cursor: Cons
     """The tree of JetSpec (arXiv 2606.18394, its builder `accum_logp`): the best node gets all its `width` children at once."""
     tokens: list[int] = []
     parents: list[int] = []
+    chances: list[float] = []
     heap = [(0.0, ROOT, 0, cursor)]  # cost, node, its children's depth, the cursor above it
     while heap and len(tokens) < bounds.budget:
         cost, parent, depth, cursor = heapq.heappop(heap)
@@ -208,7 +211,8 @@ def fanned_out(levels: Sequence[Level], width: int, bounds: Bounds, cursor: Cons
             heapq.heappush(heap, (cost - score, len(tokens), depth + 1, cursor))
             tokens.append(token)
             parents.append(parent)
-    return Draft(tuple(tokens), tuple(parents))
+            chances.append(score - cost)
+    return Draft(tuple(tokens), tuple(parents), chances=tuple(chances))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,4 +287,5 @@ def budgeted(tokens: Sequence[int], parents: Sequence[int], scores: Sequence[flo
     best = heapq.nsmallest(budget, range(len(tokens)), key=lambda node: (-scores[node], node))
     order = sorted(best)
     kept = {node: index for index, node in enumerate(order)} | {ROOT: ROOT}
-    return Draft(tuple(tokens[node] for node in order), tuple(kept[parents[node]] for node in order))
+    above = tuple(kept[parents[node]] for node in order)
+    return Draft(tuple(tokens[node] for node in order), above, chances=tuple(scores[node] for node in order))

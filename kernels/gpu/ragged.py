@@ -20,11 +20,11 @@ forwards, because kernels read its address.
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -43,6 +43,14 @@ def fetched_pair(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Token ids and scores of one shape, on the processor. Waits for the device once."""
     both = torch.stack([tokens.double(), scores.double()]).cpu()  # fp64 holds both exactly
     return both[0].long(), both[1]
+
+
+def fetched_pairs(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """`fetched_pair` for several. Waits for the device once."""
+    tokens, scores = fetched_pair(*(torch.cat([each.flatten() for each in part]) for part in zip(*pairs, strict=True)))
+    ends = list(accumulate((ids.numel() for ids, _ in pairs), initial=0))
+    places = [(slice(*ends[at : at + 2]), ids.shape) for at, (ids, _) in enumerate(pairs)]
+    return [(tokens[place].view(shape), scores[place].view(shape)) for place, shape in places]
 
 
 def fetched(tensor: Tensor) -> list[Any]:
@@ -111,7 +119,11 @@ class RecentGraphs(Generic[Made]):
 
 def on_triton(tensor: Tensor) -> bool:
     """True on CUDA, and anywhere while Triton's interpreter is on (TRITON_INTERPRET=1 since before this was imported)."""
-    return tensor.is_cuda or bool(triton.knobs.runtime.interpret)
+    if tensor.is_cuda:
+        return True
+    import triton  # here, so that models load without it: kernels alone ask
+
+    return bool(triton.knobs.runtime.interpret)
 
 
 def padded(size: int, least: int = 16) -> int:
@@ -128,8 +140,8 @@ class SequenceRows:
 
     table: its keys and values, with room for the rows. before: tokens before the rows, which see all of them. tokens,
     positions: of the rows. seen: bool [rows, rows] on the CPU: which of the rows each row sees, never a later one; None: all
-    up to itself. prefix [planes, tokens, head_dim]: keys and values of its first tokens, which it shares with other sequences;
-    those in its table follow. None: there are none.
+    up to itself, or simply all with `mutual`. prefix [planes, tokens, head_dim]: keys and values of its first tokens, which it
+    shares with other sequences; those in its table follow. None: there are none.
     """
 
     table: Tensor
@@ -138,6 +150,7 @@ class SequenceRows:
     positions: Sequence[int]
     seen: Tensor | None = None
     prefix: Tensor | None = None
+    mutual: bool = False
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -178,8 +191,9 @@ class Ragged:
         by_row, by_sequence, self.wanted = torch.split(self._buffer[: 8 * numbers].view(torch.long), list(self._sizes))
         # [rows]: token id; position in the text; index of its sequence, -1 for none; its row in that sequence's table
         self.token, self.position, self.owner, self.slot = by_row.view(_ROW_FACTS, rows)
-        # [sequences]: the table's address and capacity; first row and number of rows here; tokens before; no tree; of the
-        # prefix, the address, what its planes are apart, and how many tokens it has
+        # [sequences]: the table's address and capacity; first row and number of rows here; tokens before; 0 for a tree, 1 where
+        # rows see those up to themselves, 2 where they see all; of the prefix, the address, what its planes are apart, and how
+        # many tokens it has
         facts = by_sequence.view(_SEQUENCE_FACTS, sequences).unbind()
         self.address, self.capacity, self.first, self.count, self.before, self.causal, *prefix = facts
         self.prefix, self.prefix_capacity, self.shared = prefix
@@ -215,7 +229,7 @@ class Ragged:
         for index, part in enumerate(parts):
             count, table, slots = len(part), part.table, range(part.slots.start, part.slots.stop)
             by_row[:, first : first + count] = part.tokens, part.positions, [index] * count, slots
-            facts = table.data_ptr(), table.shape[1], first, count, part.before, part.seen is None
+            facts = table.data_ptr(), table.shape[1], first, count, part.before, 2 if part.mutual else part.seen is None
             by_sequence[:, index] = *facts, *_place(part.prefix), part.shared
             if part.seen is not None:
                 seen[first : first + count, :count] = part.seen.numpy()

@@ -293,7 +293,8 @@ def tree_attention_reference(query: Tensor, ragged: Ragged, layer: int, kv_heads
             read_rows(table, planes, end, ragged.scales_at, query.dtype) for table, end in stored if table is not None
         ]
         keys, values = torch.cat(found, 1).chunk(2)
-        own = torch.ones(count, count, dtype=torch.bool).tril() if part.seen is None else part.seen
+        everything = torch.ones(count, count, dtype=torch.bool)
+        own = (everything if part.mutual else everything.tril()) if part.seen is None else part.seen
         mask = functional.pad(own.to(query.device), (part.before, 0), value=True)
         mine = query[first : first + count].transpose(0, 1)
         grouped = query.shape[1] != kv_heads
@@ -376,7 +377,8 @@ def _attend(  # type: ignore[no-untyped-def]
         prefix_rows = (prefix, prefix + KV_HEADS * prefix_capacity * DIM)
         rows_behind = (table, table + KV_HEADS * capacity * DIM)
 
-        end = before + tl.minimum(count, start + block_rows)  # no row sees those after it
+        mutual = tl.load(causal_ptr + sequence) == 2
+        end = before + tl.where(mutual, count, tl.minimum(count, start + block_rows))
         share = tl.cdiv(tl.cdiv(end, used), KEYS) * KEYS
         low = split * share
         high = tl.minimum(low + share, end)
@@ -398,12 +400,13 @@ def _attend(  # type: ignore[no-untyped-def]
                 query, rows_behind, scales, key, key < stop, visible, best, total, mixed, scale, DIM, BLOCK_DIM
             )
         causal = tl.load(causal_ptr + sequence) != 0
+        last = tl.where(mutual, count, row)  # of the rows that a row of a chain or block sees
         for at in range(tl.maximum(low, before), high, KEYS):
             key = at + tl.arange(0, KEYS)
             own = key - before
             inside = valid[:, None] & (key < high)[None, :]  # a tile may reach into the next split
             seen = tl.load(seen_ptr + place[:, None] * width + own[None, :], mask=inside & (not causal), other=0) != 0
-            visible = inside & (seen | (causal & (own[None, :] <= row[:, None])))
+            visible = inside & (seen | (causal & (own[None, :] <= last[:, None])))
             best, total, mixed = _tile(
                 query, rows_behind, scales, key, key < high, visible, best, total, mixed, scale, DIM, BLOCK_DIM
             )

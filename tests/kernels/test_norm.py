@@ -11,6 +11,8 @@ The fused correction loop against one that keeps the corrected logits, and again
 The tree-attention kernel against torch's own attention with a dense mask.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -165,6 +167,17 @@ def test_buffers_are_filled_again() -> None:
         used = sum(len(each.tokens) for each in parts)
         want = tree_attention_reference(query, ragged, 0, 1)[:used]
         torch.testing.assert_close(tree_attention(query, ragged, 0, 1, splits=1)[:used], want, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+def test_rows_of_a_block_head_see_each_other(splits: int) -> None:
+    """Also those that another program computes, which the rows of a chain or tree never see."""
+    torch.manual_seed(4)
+    ragged = Ragged(2, 18, 12, DEVICE, trees=False)
+    ragged.fill([replace(part(130, 12, 2, 16), mutual=True), part(9, 3, 2, 16)])
+    query = torch.randn(18, 8, 16, device=DEVICE)
+    want = tree_attention_reference(query, ragged, 0, 1)[:15]
+    torch.testing.assert_close(tree_attention(query, ragged, 0, 1, splits)[:15], want, rtol=0, atol=5e-6)
 
 
 def test_few_keys_are_not_split_among_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from decoding.heads.head import Head, HeadConfig
 from decoding.heads.modules.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape, RmsNorm, TextRows
+from kernels.gpu.ragged import Ragged
 
 
 class LastState(nn.Module):
@@ -173,12 +174,43 @@ class BlockHead(Head):
             texts = TextRows(sizes, [[block.context[index]] for block in blocks], visible)
             x, _ = layer(x, positions, texts, None)
         firsts = [len(block.known) - 1 for block in blocks]
-        states = [
-            rows[first + 1 - self.shift :] for rows, first in zip(torch.split(self.norm(x), sizes), firsts, strict=True)
-        ]
+        return self.guesses(torch.split(self.norm(x), sizes), firsts, lasts)
+
+    def guesses(self, rows: Sequence[Tensor], firsts: Sequence[int], lasts: Tensor) -> list[Tensor]:
+        """States [guesses, hidden] from the normed ones of whole blocks.
+
+        firsts: known tokens before each anchor. lasts [blocks, taps, hidden]: tapped states of the token before each block.
+        """
+        states = [each[first + 1 - self.shift :] for each, first in zip(rows, firsts, strict=True)]
         if self.skip is not None:
             parts = zip(states, lasts.unbind(), firsts, strict=True)
-            states = [rows + self.skip(last[None, -1], first, len(rows))[0] for rows, last, first in parts]
+            states = [each + self.skip(last[None, -1], first, len(each))[0] for each, last, first in parts]
+        return states
+
+    @property
+    def read_shape(self) -> tuple[int, ...]:
+        """Of what a row of `in_tables` reads: tapped states."""
+        return len(self.config.taps), self.config.hidden
+
+    def in_tables(self, hidden: Tensor, rows: Ragged, embedding: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        """Normed states [rows, hidden] of a pass over tables, as one graph can hold it.
+
+        Of each text first come the newest committed tokens, whose token is below 0 and whose tapped states are in `hidden`
+        [rows, taps, hidden]; then its block, in which a token beyond the vocabulary is a mask. turn: see `Attention.in_tables`.
+        """
+        token = self.size("mask_token")
+        features, is_text = self.features(hidden), (rows.token < 0)[:, None]
+        known = functional.embedding(rows.token.clamp(0, len(embedding) - 1), embedding)
+        mask = self.mask if token is None else embedding[token]
+        x = torch.where((rows.token >= len(embedding))[:, None], mask, known)
+        if self.carry is not None:
+            numbers = torch.arange(len(x), device=x.device)
+            last = torch.where(is_text[:, 0], numbers, 0).cummax(0).values  # the text's newest token
+            x = x + self.carry(features)[last]
+        for index, layer in enumerate(self._layers):
+            normed = torch.where(is_text, features, layer.normed(x))
+            x = layer.after_attention(x + layer.self_attn.in_tables(normed, rows, index, turn))
+        states: Tensor = self.norm(x)
         return states
 
     def _embedded(self, known: Tensor, masks: int, embedding: Tensor) -> Tensor:

@@ -41,6 +41,7 @@ from decoding.heads.modules.layer import (
     LayerShape,
     RmsNorm,
 )
+from kernels.gpu.ragged import Ragged
 
 
 class ResBlock(nn.Module):
@@ -234,6 +235,18 @@ class Eagle3Head(Head):
         states, own = self.midlayer(embedded, features, positions, known, visible)
         return self.norm(states) if self.size("norm_output") else states, own
 
+    @property
+    def read_shape(self) -> tuple[int, ...]:
+        """Of what a row of `in_tables` reads: a feature."""
+        return (self.width,)
+
+    def in_tables(self, features: Tensor, rows: Ragged, embedding: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        """`forward` over tables, as a graph can hold it. turn: see `Attention.in_tables`."""
+        layer = self.midlayer
+        pairs = layer.joined(self.embedded(rows.token, embedding), features)
+        states = layer.after_attention(features, layer.self_attn.in_tables(pairs, rows, 0, turn))
+        return self.norm(states) if self.size("norm_output") else states
+
     def logits(self, states: Tensor, lm_head: Tensor) -> Tensor:
         """[..., size] from states [..., width]; lm_head: the target's rows, unless the head has its own."""
         weight = self.lm_head.weight if self.size("own_lm_head") else lm_head
@@ -259,10 +272,14 @@ class _PairLayer(nn.Module):
     def forward(
         self, embedded: Tensor, features: Tensor, positions: Tensor, known: Sequence[KeysValues], visible: Tensor | None
     ) -> tuple[Tensor, KeysValues]:
-        residual = self.hidden_norm(features) if self._normed_residual else features
         mixed, own = self.self_attn(self.joined(embedded, features), positions, known, visible)
-        x = residual + mixed
-        return x + self.mlp(self.post_attention_layernorm(x)), own
+        return self.after_attention(features, mixed), own
+
+    def after_attention(self, features: Tensor, mixed: Tensor) -> Tensor:
+        """States [pairs, hidden]. mixed: what attention adds."""
+        x = mixed + (self.hidden_norm(features) if self._normed_residual else features)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
 
 
 class FalconHead(Head):

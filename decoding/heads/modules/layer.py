@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.checkpoints.model_config import Rope
-from kernels.gpu.ragged import sent
+from kernels.gpu.ragged import Ragged, sent
 
 KeysValues = tuple[Tensor, Tensor]  # [kv_heads, rows, head_dim] each, keys rotated
 
@@ -146,6 +146,21 @@ class Attention(nn.Module):
         mixed: Tensor = self.o_proj(out.transpose(-3, -2).flatten(-2))
         return mixed, own
 
+    def in_tables(self, x: Tensor, rows: Ragged, layer: int, turn: tuple[Tensor, Tensor]) -> Tensor:
+        """Mixed [rows, width] by our kernels: keys and values of x [rows, inputs] go into the texts' tables and are read where
+        they lie. turn: cosines and signed sines [positions, head_dim].
+        """
+        from kernels.gpu.tree_attention import rotate_and_store, tree_attention  # needs Triton
+
+        shape, norm = self._shape, None
+        if shape.qk_norm:
+            each = (self.q_norm.weight, shape.heads), (self.k_norm.weight, shape.kv_heads)
+            norm = torch.cat([weight.expand(count, -1) for weight, count in each])
+        qkv = torch.cat([self.q_proj(x), self.k_proj(x), self.v_proj(x)], -1).view(len(x), -1, shape.head_dim)
+        query = rotate_and_store(qkv, norm, *turn, rows, layer, shape.kv_heads, shape.eps)
+        mixed: Tensor = self.o_proj(tree_attention(query, rows, layer, shape.kv_heads).flatten(1))
+        return mixed
+
     def _split(self, x: Tensor) -> Tensor:
         """[..., rows, n * head_dim] -> [..., n, rows, head_dim]."""
         dim = self._shape.head_dim
@@ -222,7 +237,14 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, positions: Tensor, known: Sequence[KeysValues] | TextRows, visible: Tensor | None
     ) -> tuple[Tensor, KeysValues]:
         """Like `Attention.forward`, but returns the layer's output [rows, width] instead of attention's."""
-        normed = x if self.input_layernorm is None else self.input_layernorm(x)
-        mixed, own = self.self_attn(normed, positions, known, visible)
-        x = x + mixed
-        return x + self.mlp(self.post_attention_layernorm(x)), own
+        mixed, own = self.self_attn(self.normed(x), positions, known, visible)
+        return self.after_attention(x + mixed), own
+
+    def normed(self, x: Tensor) -> Tensor:
+        """What attention reads of x [..., inputs]."""
+        return x if self.input_layernorm is None else self.input_layernorm(x)
+
+    def after_attention(self, x: Tensor) -> Tensor:
+        """[..., width] -> [..., width]."""
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out

@@ -68,8 +68,8 @@ class KernelBlock:
             self._add_shortcuts(texts, found, [len(known) - 1 for _, known, _ in blocks])
         return found
 
-    def best(self, states: Floats, position: int, count: int) -> tuple[Longs, Floats]:
-        return self._vocabulary.best(states, position, count)
+    def best_of(self, asked: "Sequence[tuple[KernelBlock, Floats, int, int]]") -> list[tuple[Longs, Floats]]:
+        return [text._vocabulary.best(*of) for text, *of in asked]
 
     def _read(self, texts: "Sequence[KernelBlock]") -> None:
         """Take in the newest states of texts, up to `ROWS` of each at a time."""

@@ -9,8 +9,8 @@ A Domino head's chain on a GPU: `kernels.gpu.domino`'s loop as one CUDA graph, f
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -22,11 +22,19 @@ from decoding.engine.draft import ROOT
 from decoding.engine.target import Array
 from decoding.heads.modules.block import BlockHead, DominoHead, TextBlock
 from decoding.heads.modules.layer import KeysValues
-from decoding.heads.on_torch.context import DraftVocabulary, TensorContext, log_probabilities
+from decoding.heads.on_torch.context import (
+    DraftVocabulary,
+    TableGraphs,
+    TensorContext,
+    log_probabilities,
+    table_graphs,
+)
 from decoding.targets.llama_model import TensorTable
 from kernels.available import runs_kernels
-from kernels.gpu.domino import Correction, correct_chain
-from kernels.gpu.ragged import Graph, RecentGraphs, fetched, sent
+from kernels.gpu.ragged import Graph, RecentGraphs, SequenceRows, fetched, fetched_pairs, sent
+
+if TYPE_CHECKING:
+    from kernels.gpu.domino import Correction
 
 Candidates = tuple[list[int], list[int], list[float]]
 """Nodes of a beam search in topological order: tokens, parents, and log-probabilities of their paths."""
@@ -55,10 +63,19 @@ class BlockContext:
         """[new] of the next tokens."""
         return torch.arange(self.count, self.count + new, device=self.last.device)
 
+    @property
+    def table(self) -> Tensor:
+        """[layers * 2 * kv_heads, capacity, head_dim]."""
+        return self._rows.data
+
+    def reserve(self, end: int) -> None:
+        """Room for so many rows."""
+        self._rows.reserve(end, self.count)
+
     def keep(self, hidden: Tensor, layers: Sequence[KeysValues]) -> None:
         """What was computed for the next tokens."""
         end = self.count + len(hidden)
-        self._rows.reserve(end, self.count)
+        self.reserve(end)
         table = self._table()
         for index, pair in enumerate(layers):
             for part, values in enumerate(pair):
@@ -85,6 +102,43 @@ def append_together(contexts: Sequence[BlockContext], new: Sequence[Tensor]) -> 
         context.keep(hidden, own)
 
 
+_NEWEST = 32  # committed tokens that a captured pass takes in with a block; those before them are read beforehand
+_MOST_GRAPHS = 8  # of a head
+
+
+def _captured(graphs: TableGraphs, blocks: "Sequence[tuple[TorchBlock, Sequence[int], int]]") -> list[Tensor] | None:
+    """See `TorchBlock.together`: the newest tokens of all texts and their blocks in one graph; None where a text has none."""
+    texts, head = [text._context for text, _, _ in blocks], blocks[0][0].head
+    new = _newest([text for text, _, _ in blocks])
+    if not all(map(len, new)):
+        append_together(texts, new)
+        return None
+    rows = [
+        _rows_of(text, len(hidden), known, masks, len(graphs.embedding))
+        for text, hidden, (_, known, masks) in zip(texts, new, blocks, strict=True)
+    ]
+    states = graphs.states(rows, new)
+    for text, hidden in zip(texts, new, strict=True):
+        text.count, text.last = text.count + len(hidden), hidden[-1:]
+    parts = [part[len(hidden) :] for hidden, part in zip(new, states, strict=True)]
+    return head.guesses(parts, [len(known) - 1 for _, known, _ in blocks], torch.cat([text.last for text in texts]))
+
+
+def _newest(texts: "Sequence[TorchBlock]") -> list[Tensor]:
+    """The newest tapped states of each text, few enough for a graph; those before them become context."""
+    taken = [text._taken() for text in texts]
+    append_together([text._context for text in texts], [states[:-_NEWEST] for states in taken])
+    return [states[-_NEWEST:] for states in taken]
+
+
+def _rows_of(text: BlockContext, new: int, known: Sequence[int], masks: int, vocab: int) -> SequenceRows:
+    """A text's part in a captured pass, with room for it in the text's table."""
+    tokens = [*[-1] * new, *known, *[vocab] * masks]
+    end = text.count + len(tokens)
+    text.reserve(end)
+    return SequenceRows(text.table, text.count, tokens, range(text.count, end), mutual=not text.head.causal)
+
+
 class TorchBlock:
     """One text's block head. See `decoding.methods.head_runtimes.BlockRuntime`."""
 
@@ -93,6 +147,7 @@ class TorchBlock:
         self._embedding = context.embedding
         self._vocabulary = DraftVocabulary.for_prompt(context, head.config.frequent, prompt)
         self._context = BlockContext(head)
+        self._graphs = table_graphs(head, context.embedding) if runs_kernels(context.embedding.device) else None
         self._unread: list[Tensor] = []  # the newest states, which the next pass takes in
         self.count = 0
 
@@ -105,6 +160,8 @@ class TorchBlock:
 
     @torch.inference_mode()
     def together(self, blocks: "Sequence[tuple[TorchBlock, Sequence[int], int]]") -> list[Tensor]:
+        if self._graphs is not None and (found := _captured(self._graphs, blocks)) is not None:
+            return found
         texts = [text for text, _, _ in blocks]
         append_together([text._context for text in texts], [text._taken() for text in texts])
         tokens = sent([token for _, known, _ in blocks for token in known], self._embedding.device)
@@ -115,8 +172,8 @@ class TorchBlock:
         return self._head.of_texts(asked, self._embedding)
 
     @torch.inference_mode()
-    def best(self, states: Tensor, position: int, count: int) -> tuple[Tensor, Tensor]:
-        return self._vocabulary.guesses(states, position, count)
+    def best_of(self, asked: "Sequence[tuple[TorchBlock, Tensor, int, int]]") -> list[tuple[Tensor, Tensor]]:
+        return fetched_pairs([text._vocabulary.guesses_there(*of) for text, *of in asked])
 
     def _taken(self) -> Tensor:
         """The newest states [new, taps, hidden], which are no longer unread."""
@@ -134,7 +191,11 @@ class TorchPaths(TorchBlock):
     def __init__(self, head: DominoHead, context: TensorContext, prompt: Sequence[int]) -> None:
         super().__init__(head, context, prompt)
         self._target = context
-        self._factor_rows = factor_rows(head, self._vocabulary)
+        vocabulary = self._vocabulary
+        if vocabulary.is_whole:
+            self._factor_rows = domino_loop(head, context).outputs
+        else:
+            self._factor_rows = head.factor_rows(vocabulary.rows, vocabulary.ids)
 
     def chain(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> list[int] | None:
         """The best chain on a GPU, where the host does not wait for every guess."""
@@ -153,28 +214,8 @@ class TorchPaths(TorchBlock):
     @torch.inference_mode()
     def searched(self, states: Tensor, tokens: Sequence[int], width: int, children: int) -> Candidates:
         """`candidates`, on any device."""
-        head, vocabulary, device = self._head, self._vocabulary, states.device
-        positions = torch.arange(len(tokens), len(tokens) + len(states), device=device)
-        base = vocabulary.noisy(vocabulary.logits(states), positions)
-        correcting, prefix, last = self._factor_rows * vocabulary.sharpness, head.start(1), sent(tokens[-1:], device)
-        nodes, above = torch.full((1,), ROOT, device=device), torch.zeros(1, dtype=torch.float64, device=device)
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
-        first = 0
-        for depth, state in enumerate(states):
-            prefix = head.read(prefix, self._embedding[last])
-            scores = base[depth].expand(len(last), -1)
-            if depth:
-                scores = scores + head.factor(state.expand(len(last), -1), prefix) @ correcting.T
-            top = log_probabilities(scores).topk(min(children, scores.shape[-1]), dim=-1)
-            ids, count = vocabulary.ids[top.indices].flatten(), top.indices.shape[-1]
-            totals = (above[:, None] + top.values.double()).flatten()
-            found.append((ids, nodes.repeat_interleave(count), totals))
-            above, best = totals.topk(min(width, len(totals)))
-            nodes, last, prefix = first + best, ids[best], prefix[best // count]
-            first += len(ids)
-        parts = [torch.cat(part).double() for part in zip(*found, strict=True)]
-        ids, parents, totals = torch.stack(parts).cpu()  # fp64 holds token ids exactly
-        return ids.long().tolist(), parents.long().tolist(), totals.tolist()
+        loop = domino_loop(self._head, self._target)
+        return loop.search(self._vocabulary, states, tokens, width, children)
 
     @torch.inference_mode()
     def expansion(
@@ -200,21 +241,7 @@ class TorchPaths(TorchBlock):
         return expand
 
 
-_WHOLE_ROWS: WeakKeyDictionary[DominoHead, tuple[Tensor, Tensor]] = WeakKeyDictionary()
-
-
-def factor_rows(head: DominoHead, vocabulary: DraftVocabulary) -> Tensor:
-    """`DominoHead.factor_rows` of a text's vocabulary; those of the whole one are made once for a head and an LM head."""
-    if not vocabulary.is_whole:
-        return head.factor_rows(vocabulary.rows, vocabulary.ids)
-    kept = _WHOLE_ROWS.get(head)
-    if kept is None or kept[0] is not vocabulary.rows:
-        kept = _WHOLE_ROWS[head] = vocabulary.rows, head.factor_rows(vocabulary.rows, vocabulary.ids)
-    return kept[1]
-
-
 _ROOM = 1024  # draft vocabularies are filled up to a multiple of it, so that most prompts use one graph
-_MOST_GRAPHS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +272,11 @@ class _Buffers:
             self.base[place].masked_fill_(~allowed[self.ids], float("-inf"))
 
 
+_Search = tuple[int, int, float]  # width, children, and what the correction is multiplied with
+
+
 class DominoLoop:
-    """A head's loop for one target, with tables of its whole vocabulary: three encoder widths and a rank per token.
+    """A head's loops for one target, with tables of its whole vocabulary.
 
     A graph serves all texts whose draft vocabularies are about as large.
     """
@@ -254,16 +284,19 @@ class DominoLoop:
     def __init__(self, head: DominoHead, context: TensorContext) -> None:
         hidden, embedding = head.config.hidden, context.embedding
         mixed = cast(nn.Linear, head.embed_proj[0]).weight
-        inputs, recurrent = head.prefix_gru.all_weights[0]
         self._head, self.embedding = head, embedding
-        self._from_state = mixed[:, :hidden]
+        self._from_state, self._from_prefix = mixed[:, :hidden], mixed[:, hidden:]
         everything = torch.arange(len(context.lm_head), device=embedding.device)
-        self._correction = Correction(
-            embedding @ inputs.T,
-            torch.cat([mixed[:, hidden:], recurrent]),
-            head.factor_rows(context.lm_head, everything).contiguous(),
-        )
+        self.outputs = head.factor_rows(context.lm_head, everything).contiguous()  # [vocab, rank]
         self._graphs = RecentGraphs[tuple[_Buffers, Graph[Tensor]]](_MOST_GRAPHS)
+
+    @cached_property
+    def _correction(self) -> "Correction":
+        """What the loop of a chain reads, with three encoder widths for each token."""
+        from kernels.gpu.domino import Correction  # needs Triton
+
+        inputs, recurrent = self._head.prefix_gru.all_weights[0]
+        return Correction(self.embedding @ inputs.T, torch.cat([self._from_prefix, recurrent]), self.outputs)
 
     def chain(
         self, vocabulary: DraftVocabulary, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None
@@ -289,29 +322,66 @@ class DominoLoop:
             cursor = cursor.after(guesses[place])
         return guesses
 
+    def search(
+        self, vocabulary: DraftVocabulary, states: Tensor, tokens: Sequence[int], width: int, children: int
+    ) -> Candidates:
+        """See `decoding.methods.head_runtimes.PathRuntime.candidates`; the host waits once."""
+        sizes = width, min(children, len(vocabulary.ids)), vocabulary.sharpness
+        _, graph = self._filled(vocabulary, states, tokens, sizes)
+        ids, parents, totals = graph().cpu()
+        return ids.long().tolist(), parents.long().tolist(), totals.tolist()
+
     def _filled(
-        self, vocabulary: DraftVocabulary, states: Tensor, tokens: Sequence[int]
+        self, vocabulary: DraftVocabulary, states: Tensor, tokens: Sequence[int], sizes: "_Search | None" = None
     ) -> tuple[_Buffers, Graph[Tensor]]:
-        """The graph for a chain of this length and vocabulary, with its buffers filled."""
+        """The graph for a chain, or a search of these sizes, of this length and vocabulary, with its buffers filled."""
         positions = torch.arange(len(tokens), len(tokens) + len(states), device=states.device)
-        base = vocabulary.noisy(vocabulary.logits(states), positions) / vocabulary.sharpness
+        base = vocabulary.noisy(vocabulary.logits(states), positions)
         last = functional.embedding(sent(tokens[-1:], states.device), self.embedding)
         depth, size = len(states), -(-(len(vocabulary.ids) + len(states)) // _ROOM) * _ROOM
-        buffers, graph = self._graphs.get((depth, size), partial(self._capture, depth, size))
+        key = depth, size, sizes, vocabulary.is_whole
+        buffers, graph = self._graphs.get(key, partial(self._capture, *key))
         start = self._head.read(self._head.start(1), last)[0]
-        buffers.fill(base, vocabulary.ids, states @ self._from_state.T, start)
+        places = states @ self._from_state.T
+        buffers.fill(base if sizes else base / vocabulary.sharpness, vocabulary.ids, places, start)
         return buffers, graph
 
-    def _capture(self, depth: int, size: int) -> tuple[_Buffers, Graph[Tensor]]:
-        like, correction = self._from_state, self._correction
+    def _capture(
+        self, depth: int, size: int, sizes: "_Search | None", is_whole: bool
+    ) -> tuple[_Buffers, Graph[Tensor]]:
+        like = self._from_state
         buffers = _Buffers(
             torch.zeros(depth, size, dtype=torch.float32, device=like.device),
             torch.zeros(size, dtype=torch.long, device=like.device),
-            like.new_zeros(depth, correction.rank),
+            like.new_zeros(depth, self.outputs.shape[1]),
             like.new_zeros(self._head.size("gru")),
         )
-        run = partial(correct_chain, buffers.base, buffers.ids, buffers.places, buffers.start, correction)
-        return buffers, Graph(run, like.device)
+        if sizes:
+            return buffers, Graph(partial(self._searched, buffers, *sizes, is_whole), like.device)
+        from kernels.gpu.domino import correct_chain
+
+        read = buffers.base, buffers.ids, buffers.places, buffers.start
+        return buffers, Graph(partial(correct_chain, *read, self._correction), like.device)
+
+    @torch.inference_mode()
+    def _searched(self, read: _Buffers, width: int, children: int, sharpness: float, is_whole: bool) -> Tensor:
+        """[3, nodes], fp64, which holds token ids exactly: tokens, parents, and log-probabilities of paths."""
+        outputs = self.outputs if is_whole else self.outputs[read.ids]
+        prefix, nodes = read.start[None], torch.full((1,), ROOT, device=read.ids.device)
+        above, found, first = torch.zeros(1, dtype=torch.float64, device=read.ids.device), [], 0
+        for depth, base in enumerate(read.base):
+            scores = base.expand(len(prefix), -1)
+            if depth:
+                factor = functional.silu(read.places[depth] + prefix @ self._from_prefix.T) * sharpness
+                scores = scores + functional.pad(factor @ outputs.T, (0, scores.shape[1] - len(outputs)))
+            top = log_probabilities(scores).topk(children, dim=-1)
+            ids = read.ids[top.indices].flatten()
+            totals = (above[:, None] + top.values.double()).flatten()
+            found.append(torch.stack([ids.double(), nodes.repeat_interleave(children).double(), totals]))
+            above, best = totals.topk(min(width, len(totals)))
+            nodes, first = first + best, first + len(ids)
+            prefix = self._head.read(prefix[best // children], functional.embedding(ids[best], self.embedding))
+        return torch.cat(found, 1)
 
 
 _LOOPS: WeakKeyDictionary[DominoHead, DominoLoop] = WeakKeyDictionary()

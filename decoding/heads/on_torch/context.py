@@ -11,18 +11,23 @@ The draft vocabulary on torch's operators: logits, the target's noise, and the b
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from weakref import WeakValueDictionary
+from functools import partial
+from itertools import accumulate
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
 
+from decoding.checkpoints.model_config import Rope
 from decoding.engine.method import Context
 from decoding.engine.target import Array
 from decoding.engine.tensor_choice import rank
 from decoding.heads.head import Head, check_target
 from decoding.heads.kinds import draft_ids
 from decoding.heads.modules.layer import KeysValues
-from kernels.gpu.ragged import fetched_pair, sent
+from decoding.targets.llama_model import RopeTable
+from kernels.gpu.ragged import Graph, Ragged, RecentGraphs, SequenceRows, fetched_pair, sent
 
 _TENSORS: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by the array's id: a tensor keeps its array
 
@@ -56,6 +61,88 @@ def _tensor(array: Array) -> Tensor:
     if found is None:
         found = _TENSORS[id(array)] = torch.as_tensor(array)
     return found
+
+
+_POSITIONS = 4096  # angles are computed for a multiple of so many
+_MOST_GRAPHS = 16  # of a head
+
+
+class TableHead(Protocol):
+    """A head whose pass can read and write the texts' tables of keys and values."""
+
+    @property
+    def all_sizes(self) -> dict[str, Any]: ...
+
+    @property
+    def read_shape(self) -> tuple[int, ...]:
+        """Of what a row reads besides its token."""
+
+    def in_tables(self, read: Tensor, rows: Ragged, embedding: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        """States [rows, width] from what rows read [rows, *read_shape]. turn: see `Attention.in_tables`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A captured pass, and what it reads."""
+
+    rows: Ragged
+    read: Tensor
+    graph: Graph[Tensor]
+
+
+class TableGraphs:
+    """A head's passes on a GPU, one graph for all texts. The kernels find the texts' tables by their addresses: no keys and
+    values are copied, and the host launches one graph.
+    """
+
+    def __init__(self, head: TableHead, embedding: Tensor) -> None:
+        self._head, self.embedding, self._passes = head, embedding, RecentGraphs[_Pass](_MOST_GRAPHS)
+        self._turns: dict[int, tuple[Tensor, Tensor]] = {}  # by the number of positions; graphs need them to stay
+
+    @torch.inference_mode()
+    def states(self, rows: Sequence[SequenceRows], read: Sequence[Tensor]) -> list[Tensor]:
+        """The states of each text's rows. read: what its first rows read besides their tokens; the others read nothing."""
+        from decoding.targets.cuda import bucket_of
+
+        counts = [len(each) for each in rows]
+        longest = -(-(1 + max(max(each.positions) for each in rows)) // _POSITIONS) * _POSITIONS
+        trees = any(each.seen is not None for each in rows)
+        sizes = bucket_of(counts, 0) or (len(rows), sum(counts), max(counts), 0)
+        own = self._passes.get((sizes, trees, longest), partial(self._capture, sizes[:3], trees, longest))
+        own.rows.fill(rows)
+        for first, given in zip(accumulate(counts, initial=0), read, strict=False):
+            own.read[first : first + len(given)].copy_(given)
+        states = own.graph()[: sum(counts)].clone()  # the next pass overwrites them
+        own.rows.parts.clear()  # a table goes with its text
+        return list(torch.split(states, counts))
+
+    def _capture(self, sizes: tuple[int, int, int], trees: bool, longest: int) -> _Pass:
+        like = self.embedding
+        rows = Ragged(*sizes, like.device, trees=trees)
+        read = like.new_zeros(sizes[1], *self._head.read_shape)
+        run = partial(self._head.in_tables, read, rows, like, self._turn(longest))
+        return _Pass(rows, read, Graph(run, like.device))
+
+    def _turn(self, count: int) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines [count, head_dim]."""
+        if count not in self._turns:
+            sizes, like = self._head.all_sizes, self.embedding
+            table = RopeTable(Rope.of(sizes), sizes["head_dim"], like.dtype, like.device)
+            pair = table.at(torch.arange(count, device=like.device), count)
+            cos, sin = (part.reshape(count, -1).contiguous() for part in pair)
+            self._turns[count] = cos, sin
+        return self._turns[count]
+
+
+_GRAPHS: WeakKeyDictionary[TableHead, TableGraphs] = WeakKeyDictionary()
+
+
+def table_graphs(head: TableHead, embedding: Tensor) -> TableGraphs:
+    """The head's passes for this target, for all its texts."""
+    graphs = _GRAPHS.get(head)
+    if graphs is None or graphs.embedding is not embedding:
+        graphs = _GRAPHS[head] = TableGraphs(head, embedding)
+    return graphs
 
 
 class Branches:
@@ -149,10 +236,17 @@ class DraftVocabulary:
 
     def best(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The best `count` per row, best first: token ids and scores, each [rows, count], on the processor."""
+        return fetched_pair(*self._top(scores, count))
+
+    def _top(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         top = scores.topk(min(count, scores.shape[-1]), dim=-1)
-        return fetched_pair(self.ids[top.indices], top.values)
+        return self.ids[top.indices], top.values
 
     def guesses(self, states: Tensor, position: int, count: int, step: int = 1) -> tuple[Tensor, Tensor]:
         """`best` for states [rows, hidden], of which row i guesses `position + i * step`, with log-probabilities."""
+        return fetched_pair(*self.guesses_there(states, position, count, step))
+
+    def guesses_there(self, states: Tensor, position: int, count: int, step: int = 1) -> tuple[Tensor, Tensor]:
+        """`guesses`, on the device."""
         positions = position + step * torch.arange(len(states), device=states.device)
-        return self.best(self.ranked(self.logits(states), positions), count)
+        return self._top(self.ranked(self.logits(states), positions), count)

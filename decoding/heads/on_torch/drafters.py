@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -21,9 +22,18 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.target import Array
 from decoding.heads.modules.drafters import Eagle3Head, FalconHead, MedusaHead, SmallLm, pairs_of, windows_of
-from decoding.heads.on_torch.context import Branches, DraftVocabulary, TensorContext, joined, no_rows
+from decoding.heads.modules.layer import KeysValues
+from decoding.heads.on_torch.context import (
+    Branches,
+    DraftVocabulary,
+    TableGraphs,
+    TensorContext,
+    joined,
+    no_rows,
+    table_graphs,
+)
 from decoding.targets.fast_target import FastModel
-from decoding.targets.llama_model import LlamaModel
+from decoding.targets.llama_model import LlamaModel, TensorTable
 from kernels.available import runs_kernels
 from kernels.gpu.ragged import SequenceRows, sent
 
@@ -104,6 +114,9 @@ def _model_type(device: torch.device) -> type[LlamaModel]:
     return CudaModel
 
 
+_CAPTURED_PAIRS = 64  # more, such as a prompt's, are as fast without a graph
+
+
 class TorchEagle3:
     """One text's drafter. See `decoding.methods.head_runtimes.Eagle3Runtime`."""
 
@@ -113,9 +126,11 @@ class TorchEagle3:
         self._vocabulary = (
             DraftVocabulary(context, frequent) if own else DraftVocabulary.for_prompt(context, frequent, prompt)
         )
-        self._rows = no_rows(head.size("kv_heads"), head.size("head_dim"), head.fc.weight)
-        self._features = head.fc.weight.new_empty(0, head.width)  # of tokens that have no pair yet
+        weight, self._planes = head.fc.weight, int(head.size("kv_heads"))  # of keys
+        self._rows = TensorTable(2 * self._planes, (head.size("head_dim"),), weight.dtype, weight.device)
+        self._features = weight.new_empty(0, head.width)  # of tokens that have no pair yet
         self.pairs, self._state = 0, self._features
+        self._graphs = table_graphs(head, context.embedding) if runs_kernels(weight.device) else None
 
     @torch.inference_mode()
     def read(self, hidden: Array) -> None:
@@ -127,25 +142,50 @@ class TorchEagle3:
         if not count:
             return
         start = self.pairs + 1  # position of the first token that is fed
-        device = self._embedding.device
-        ids, positions = sent(tokens[start : start + count], device), torch.arange(count, device=device)
-        seen = torch.ones(count, self.pairs + count, dtype=torch.bool, device=device).tril(self.pairs)
-        embedded = self._head.embedded(ids, self._embedding)
-        states, own = self._head(embedded, self._features, start + positions, [self._rows], seen)
-        self._rows, self._state = joined(self._rows, own), states[-1:]
+        fed, positions = tokens[start : start + count], range(start, start + count)
+        self._rows.reserve(self.pairs + count, self.pairs)
+        if self._graphs is not None and count <= _CAPTURED_PAIRS:
+            rows = SequenceRows(self._rows.data, self.pairs, fed, positions)
+            states = self._graphs.states([rows], [self._features])[0]
+        else:
+            states = self._paired(fed, positions)
+        self._state = states[-1:]
         self._features, self.pairs = self._features[:0], self.pairs + count
 
+    def _paired(self, tokens: Sequence[int], positions: range) -> Tensor:
+        """The states of the new pairs, whose keys and values are put into the table."""
+        device, count, planes = self._embedding.device, len(tokens), self._planes
+        seen = torch.ones(count, self.pairs + count, dtype=torch.bool, device=device).tril(self.pairs)
+        embedded = self._head.embedded(sent(tokens, device), self._embedding)
+        places = positions.start + torch.arange(count, device=device)
+        states, own = self._head(embedded, self._features, places, [self._committed()], seen)
+        for part, new in zip((slice(planes), slice(planes, None)), own, strict=True):
+            self._rows.data[part, self.pairs : self.pairs + count] = new
+        return states
+
+    def _committed(self) -> KeysValues:
+        """Views of the keys and values of all pairs."""
+        keys, values = self._rows.data[:, : self.pairs].split(self._planes)
+        return keys, values
+
     def root(self) -> Tensor:
-        self._branches = Branches([self._rows])
+        if self._graphs is None:
+            self._branches = Branches([self._committed()])
+        else:
+            self._tree = _FedTree(self._graphs, self._rows, self.pairs, self._state[:0])
         return self._state
 
     @torch.inference_mode()
     def grow(self, tokens: Sequence[int], states: Tensor, parents: Sequence[int], position: int) -> Tensor:
-        device, branches = self._embedding.device, self._branches
+        device = self._embedding.device
+        features = states[sent(parents, device)]
+        if self._graphs is not None:
+            return self._tree.grow(tokens, features, parents, position)
+        branches = self._branches
         embedded = self._head.embedded(sent(tokens, device), self._embedding)
         positions = torch.full((len(tokens),), position, device=device)
         visible = branches.visible(parents)
-        states, own = self._head(embedded, states[sent(parents, device)], positions, branches.known(), visible)
+        states, own = self._head(embedded, features, positions, branches.known(), visible)
         branches.grow([own])
         return states
 
@@ -154,6 +194,33 @@ class TorchEagle3:
         positions = torch.full((len(states),), position, device=states.device)
         logits = self._head.logits(states, self._vocabulary.rows)
         return self._vocabulary.best(self._vocabulary.ranked(logits, positions), count)
+
+
+class _FedTree:
+    """A round's tree on a GPU, all of whose nodes are fed again with every level: a graph has no masks for rows of earlier
+    passes, and rows hardly cost.
+    """
+
+    def __init__(self, graphs: TableGraphs, table: TensorTable, before: int, features: Tensor) -> None:
+        self._graphs, self._table, self._before, self._features = graphs, table, before, features
+        self._tokens: list[int] = []
+        self._positions: list[int] = []
+        self._seen = np.zeros((0, 0), dtype=bool)
+        self._level = range(0)  # the last level's rows; none: the root
+
+    def grow(self, tokens: Sequence[int], features: Tensor, parents: Sequence[int], position: int) -> Tensor:
+        """The states of the next level's nodes. parents: in the last level."""
+        first, end = len(self._tokens), len(self._tokens) + len(tokens)
+        seen = np.eye(end, dtype=bool)
+        seen[:first, :first] = self._seen
+        if self._level:
+            seen[first:, :first] = self._seen[[self._level[parent] for parent in parents]]
+        self._seen, self._level, self._features = seen, range(first, end), torch.cat([self._features, features])
+        self._tokens += tokens
+        self._positions += [position] * len(tokens)
+        self._table.reserve(self._before + end, self._before)
+        rows = SequenceRows(self._table.data, self._before, self._tokens, self._positions, torch.from_numpy(seen))
+        return self._graphs.states([rows], [self._features])[0][first:]
 
 
 class TorchFalcon:

@@ -2,7 +2,7 @@
 
 `sqlagent ablate`: which rows the options ask for, and a kind of rows that there is not.
 
-`sqlagent bench kernels` where there is no GPU.
+`sqlagent bench gpu` where there is no GPU.
 """
 
 import json
@@ -111,8 +111,8 @@ def test_an_unknown_kind_of_rows_is_told(rows: str, says: str, tmp_path: Path) -
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_it_ends_in_one_line() -> None:
-    result = CliRunner().invoke(app, ["bench", "kernels"])
+    result = CliRunner().invoke(app, ["bench", "gpu"])
     assert result.exit_code == exit_codes.USAGE
     assert result.stdout == ""
-    assert result.stderr.startswith("sqlagent: bench kernels needs a CUDA GPU")
+    assert result.stderr.startswith("sqlagent: bench gpu needs a CUDA GPU")
     assert result.stderr.count("\n") == 1

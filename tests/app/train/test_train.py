@@ -11,10 +11,14 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from warnings import warn
@@ -269,6 +273,48 @@ def test_two_rounds(tiny_train_jacobi: str, groups: str, tmp_path: Path) -> None
         assert about.notes["jacobi"]["method"] == method
         assert about.notes["jacobi"]["gold"] == (["groups.jsonl"] if number == 0 else [])
         adapter, start = ("--adapter", str(out / "adapter")), ("--init-adapter", str(out / "adapter"))
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def recipe_commands(model: str) -> list[list[str]]:
+    """Steps 1 to 5 of RECIPE_7B.md, for one process, with packs and answers as small as the model."""
+    text = (ROOT / "training/jacobi/RECIPE_7B.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    (.*)$", text, re.MULTILINE)
+    script = "\n".join(lines[: lines.index("# 6. look: table and figure")]).replace("\\\n", " ")
+    known = dict(re.findall(r"(\w+)='([^']*)'", script)) | {"MODEL": model}
+    commands = [line for line in script.splitlines() if line.startswith(("$TRAIN", "sqlagent"))]
+    found = [shlex.split(re.sub(r"\$(\w+)", lambda name: quoted(known[name[1]]), line)) for line in commands]
+    small = {"--dtype": "fp32", "--pack-tokens": "512", "--accumulate": "1", "--ray": None}
+    return [list(_changed(words[words.index("sqlagent") + 1 :], small)) for words in found]
+
+
+def quoted(words: str) -> str:
+    return words.replace("<", "'<").replace(">", ">'")
+
+
+def _changed(words: list[str], values: dict[str, str | None]) -> Iterator[str]:
+    for before, word in pairwise(["", *words]):
+        if word not in values or values[word] is not None:
+            value = values.get(before, word)
+            yield from [] if value is None else [value]
+
+
+def test_the_recipe_of_a_7b_coder_runs(
+    tiny_train_jacobi: str, groups: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commands had never been run, at any size; the first stage, synthetic noise with all weights, was missing."""
+    monkeypatch.chdir(tmp_path)
+    Path("groups.jsonl").write_text(Path(groups).read_text())
+    commands = recipe_commands(tiny_train_jacobi)
+    assert [command[-1] for command in commands] == ["s0", "n16", "s1", "n32", "s2"]
+    for command in commands:
+        limits = ["--max-new-tokens", "40"] if "collect" in command else []
+        result = CliRunner().invoke(app, [*command, *limits])
+        assert result.exit_code == exit_codes.OK, (command, result.output)
+        outcome = json.loads(result.stdout.splitlines()[-1])
+        assert outcome["finished"] and outcome.get("steps", outcome.get("kept"))
 
 
 def test_what_cannot_be_is_one_line_train_jacobi(tiny_train_jacobi: str, groups: str, tmp_path: Path) -> None:

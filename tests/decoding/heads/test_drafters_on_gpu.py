@@ -12,12 +12,12 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampler import Sampler
-from decoding.heads.on_torch import drafters
+from decoding.heads.on_torch import block, drafters
 from decoding.heads.on_torch.drafters import TorchReader
 from decoding.targets import cuda
 from decoding.targets.cuda import CudaModel
 from decoding.targets.fast_target import FastTarget
-from kernels.gpu import choice
+from kernels.gpu import choice, compaction, tree_attention
 from tests.decoding.heads.test_on_kernels import TEXT, contexts, head_of
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -74,3 +74,25 @@ def test_a_drafter_waits_once_per_level(name: str, most: int, tmp_path: Path, mo
     for seen in counts:
         assert set(seen) <= {"cpu"}, "nothing but guesses that come out"
         assert len(seen) <= most
+
+
+@pytest.mark.parametrize("name", ["dflash", "ddtree", "jetspec"])
+def test_a_round_of_sixteen_texts_waits_twice(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the guesses of all texts, and for what the model chooses; each text once fetched its own guesses (17 waits)."""
+    monkeypatch.setattr(block, "runs_kernels", lambda device: True)
+    path = tiny_checkpoint(tmp_path, "llama", seed=3)
+    target = FastTarget(CudaModel(load_config(path), read_weights(path), torch.float32, "cpu"))
+
+    def requests() -> list[Request]:
+        return [Request(tuple(range(3, 9 + at)), ready_method(name, target, "loud"), 5) for at in range(16)]
+
+    list(decode(target, requests()))  # captures the graphs
+    waits = Waits(monkeypatch)
+    kernels = [(cuda, "rotate_and_store"), (cuda, "tree_attention"), (compaction, "compact_reference")]
+    kernels += [(tree_attention, "rotate_and_store"), (tree_attention, "tree_attention")]
+    as_kernels(waits, monkeypatch, *kernels, (choice, "choose"))
+    with waits:
+        rounds = list(decode(target, requests()))
+    forwards = 1 + max(each.index for each in rounds)
+    assert len({each.sequence for each in rounds}) == 16 and forwards > 2
+    assert len(waits.seen) <= 2 * forwards, waits.seen

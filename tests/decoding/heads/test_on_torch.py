@@ -10,11 +10,15 @@ from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.method import Context, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.heads.modules import layer
-from decoding.heads.modules.block import DominoHead
-from decoding.heads.on_torch.block import TorchPaths
+from decoding.heads.modules.block import BlockHead, DominoHead
+from decoding.heads.modules.drafters import Eagle3Head
+from decoding.heads.on_torch import block, drafters
+from decoding.heads.on_torch.block import TorchBlock, TorchPaths
 from decoding.heads.on_torch.context import TensorContext
+from decoding.heads.on_torch.drafters import TorchEagle3
 from decoding.methods.trees import Bounds, Frontier, Guesses, beam, budgeted
 from tests.decoding.models.random_heads import small_head
+from tests.decoding.models.waits import Launches
 
 WIDTH, VOCAB = 16, 60
 TOKENS = [3, 9, 4, 21, 7]
@@ -42,8 +46,10 @@ def begun(head: DominoHead, target: TensorContext) -> TorchPaths:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("bounds", [Bounds(12), Bounds(40, 0.001), Bounds(5)])
-def test_a_beam_on_the_device_is_the_one_of_the_host(temperature: float, bounds: Bounds) -> None:
-    """Every level went to the host and back."""
+def test_a_beam_on_the_device_is_the_one_of_the_host(
+    temperature: float, bounds: Bounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every level went to the host and back, and its operators were launched one by one (14 for each level)."""
     runtime = begun(domino(), context(Sampler(temperature, 3)))
     states = runtime.states(TOKENS[-1:], 4)
     below = runtime.expansion(states, TOKENS, 3)
@@ -52,7 +58,9 @@ def test_a_beam_on_the_device_is_the_one_of_the_host(temperature: float, bounds:
         return below(frontier.depth, frontier.tokens, frontier.rows)
 
     want = beam(expand, 4, len(states), bounds, 3)
-    found = runtime.searched(states, TOKENS, 4, 3)
+    with Launches(monkeypatch) as launches:
+        found = runtime.searched(states, TOKENS, 4, 3)
+    assert temperature or launches.count <= 20, "with noise, its 200 operators are added"
     got = budgeted(*bounds.above_floor(*found), bounds.budget)
     paths = [
         sorted(tuple(each.tokens[i] for i in each.path(node)) for node in range(len(each))) for each in (want, got)
@@ -69,6 +77,62 @@ def test_angles_are_computed_once_for_all_layers_and_sent_to_a_device_once(monke
     for _ in range(3):
         runtime.states(TOKENS[-1:], 4)
     assert len(copies) == 1
+
+
+def rounds(kind: str, captures: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], int]:
+    """The states that two texts get in four rounds, some of which see a forced token, and what the last launched."""
+    monkeypatch.setattr(block, "runs_kernels", lambda device: captures)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    head, target, chance = small_head(kind, WIDTH, VOCAB), context(), torch.Generator().manual_seed(2)
+    assert isinstance(head, BlockHead)
+    texts = [TorchBlock(head, target, TOKENS) for _ in range(2)]
+    found, launches = [], Launches(monkeypatch)
+    for new in ((45, 3), (2, 5), (1, 1), (4, 2)):
+        for text, count in zip(texts, new, strict=True):
+            text.append(torch.randn(count, len(head.config.taps), WIDTH, generator=chance))
+        launches.count = 0
+        with launches:
+            found += texts[0].together([(texts[0], [7], 4), (texts[1], [9, 3][: new[0]], 4)])
+    return found, launches.count
+
+
+@pytest.mark.parametrize("kind", ["dflash", "jetspec", "domino", "path_tree"])
+def test_a_captured_pass_gives_the_states_of_the_eager_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round concatenated all keys and values of the context and launched each operator of every layer."""
+    (want, eager), (got, captured) = (rounds(kind, captures, monkeypatch) for captures in (False, True))
+    assert len(got) == len(want) == 8
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert captured < eager / 3, (eager, captured)
+
+
+def trees(captures: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], int]:
+    """The states of three rounds' trees, and what the last launched."""
+    monkeypatch.setattr(drafters, "runs_kernels", lambda device: captures)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    head, chance = small_head("eagle3", WIDTH, VOCAB), torch.Generator().manual_seed(2)
+    assert isinstance(head, Eagle3Head)
+    text, tokens = TorchEagle3(head, context(), TOKENS), [*range(3, 59), *range(3, 59)]
+    found, launches = [], Launches(monkeypatch)
+    for new in (70, 3, 1):
+        launches.count = 0
+        with launches:
+            text.read(torch.randn(new, len(head.config.taps), WIDTH, generator=chance))
+            text.pair(tokens)
+            states = text.root()
+            for level in range(1, 4):
+                parents = [0, 0] if level == 1 else [1, 0]
+                states = text.grow([level, level + 9], states, parents, text.pairs + level)
+                found.append(states)
+    return found, launches.count
+
+
+def test_a_captured_level_of_eagle3_gives_the_states_of_the_eager_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every level concatenated all keys and values of the text and launched each operator."""
+    (want, eager), (got, captured) = (trees(captures, monkeypatch) for captures in (False, True))
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert captured < eager / 4, (eager, captured)
 
 
 def test_the_rows_of_a_whole_vocabulary_are_made_once_for_a_head() -> None:

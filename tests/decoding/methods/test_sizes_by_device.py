@@ -1,14 +1,18 @@
 """Drafts have the sizes of a processor on a processor, and the published ones where rows hardly cost anything."""
 
+from math import log
+
 import pytest
 import torch
 
+from decoding.engine.draft import Draft
 from decoding.engine.experience import default_costs
-from decoding.engine.loop import Request, decode
+from decoding.engine.loop import LEAST_DRAFT, Request, decode, shared
 from decoding.engine.method import DeviceFloat, DeviceInt, on_device
 from decoding.engine.rounds import text_tokens
 from decoding.methods.adaptive import Adaptive
 from decoding.methods.registry import METHODS, UnknownMethod, load_method, method_options
+from decoding.methods.trees import Bounds, Level, best_first
 from decoding.timing import measured_rows
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, rounds_of
 from tests.decoding.models.random_heads import small_head
@@ -110,3 +114,26 @@ def test_adaptive_drafts_more_where_rows_are_cheap() -> None:
 def test_defaults_by_device_are_numbers_like_others(name: str) -> None:
     for value in method_options(name).values():
         assert type(value) in (int, float, bool, str, DeviceInt, DeviceFloat)
+
+
+def level(first: float) -> Level:
+    """Twenty tokens, the best of which has this chance and each other one half of that of the one before it."""
+    return Level(range(20), [log(first / 2**place) for place in range(20)])
+
+
+def test_a_batch_keeps_the_likeliest_nodes_of_all_texts() -> None:
+    """Each text once kept the same share of its first nodes, whatever their chances were."""
+    trees = [best_first([level(first)] * 6, Bounds(200)) for first in (0.5, 0.2)]
+    chances = [
+        {tuple(tree.tokens[i] for i in tree.path(node)): tree.chances[node] for node in range(200)} for tree in trees
+    ]
+    kept = shared(trees, 100)
+    found = [
+        known[tuple(draft.tokens[i] for i in draft.path(node))]
+        for draft, known in zip(kept, chances, strict=True)
+        for node in range(len(draft))
+    ]
+    every = sorted([*chances[0].values(), *chances[1].values()], reverse=True)
+    assert sorted(found, reverse=True) == every[:100] and len(kept[0]) > 2 * len(kept[1]) > 2 * LEAST_DRAFT
+    plain = [Draft.chain(range(200)), Draft.chain(range(40))]
+    assert [len(each) for each in shared(plain, 100)] == [60, 40], "nothing is known of their chances"

@@ -1,4 +1,4 @@
-"""Counts where code for a GPU would wait for it, on a machine without one."""
+"""Counts where code for a GPU would wait for it, and what it would launch there, on a machine without one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernels.gpu.ragged import Graph
 
 _READS = {"tolist", "item", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__", "nonzero"}
 _MAKERS = {"tensor", "as_tensor"}
@@ -85,3 +88,25 @@ def as_kernels(waits: Waits, patch: pytest.MonkeyPatch, *functions: tuple[Module
 
     for module, name in functions:
         patch.setattr(module, name, standing_in(getattr(module, name)))
+
+
+class Launches(TorchDispatchMode):
+    """How many operators run that are no views, each a launch or more; a captured graph's replay counts as one."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.count, self._captured = 0, False
+        replay = Graph.__call__
+
+        def once(graph: Graph[Any]) -> Any:
+            self.count, self._captured = self.count + 1, True
+            try:
+                return replay(graph)
+            finally:
+                self._captured = False
+
+        patch.setattr(Graph, "__call__", once)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not (self._captured or function.is_view)
+        return function(*args, **(kwargs or {}))

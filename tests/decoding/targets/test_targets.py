@@ -257,6 +257,24 @@ def test_loading_imports_no_transformers(checkpoint_fast_loading: Path) -> None:
     assert out.stdout == "False\n"
 
 
+def test_models_and_heads_run_without_triton(checkpoint_fast_loading: Path) -> None:
+    """The module that heads and models share imported it at its head: no model loaded on a processor without it."""
+    code = f"""
+import sys
+sys.modules["triton"] = None
+from pathlib import Path
+from decoding.engine.loop import Request, decode
+from decoding.targets.fast_target import FastTarget
+from tests.decoding.models.random_heads import ready_method
+target = FastTarget.load(Path({str(checkpoint_fast_loading)!r}))
+names = ("path_tree", "domino", "eagle3", "falcon", "medusa", "draft_model")
+methods = [ready_method(name, target, "loud") for name in names]
+print(len(list(decode(target, [Request((3, 4, 5), method, 1) for method in methods]))))"""
+    root = Path(__file__).parents[3]
+    out = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert out.stdout == "6\n", out.stderr
+
+
 def test_weights_that_do_not_match_the_configuration_are_refused(checkpoint_fast_loading: Path) -> None:
     config, weights = load_config(checkpoint_fast_loading), dict(read_weights(checkpoint_fast_loading))
     lacking = {name: tensor for name, tensor in weights.items() if "layers.1.mlp.up_proj" not in name}

@@ -42,6 +42,8 @@ from eval.speed.gpu_kernels import (
     UnknownShape,
     chosen_models,
     config_of,
+    head_configs,
+    launch_us,
     measure,
     measure_target,
     measured_machine,
@@ -330,8 +332,11 @@ def test_the_machine_is_measured() -> None:
 
 @pytest.mark.usefixtures("references")
 def test_forwards_are_told_in_plain_steps() -> None:
-    (row,) = measure_target("tiny", TINY_MODEL, 1e6, Sizes((5,), (2, 3)), "cpu", lambda text: None)
-    assert {"plain_ms", "floor_ms", "of_floor", "eager", "draft_2", "draft_3"} < set(row)
+    row, *heads = measure_target("tiny", TINY_MODEL, 1e6, Sizes((5,), (2, 3)), "cpu", lambda text: None)
+    assert {"plain_ms", "floor_ms", "of_floor", "eager", "draft_2", "draft_3", "a_row"} < set(row)
+    drafted = {each["method"]: each["nodes"] for each in heads}
+    assert list(drafted) == list(head_configs(TINY_MODEL)) and all(drafted.values()), "a head that drafts nothing"
+    assert launch_us("cpu", 3) > 0
 
 
 @pytest.fixture
