@@ -48,13 +48,14 @@ class Source(BaseModel):
     engine: str = "auto"
     tables: list[str] = []
     hide: list[str] = []
+    rules: list[str] = []
     knowledge: Path | None = None
 
     def options(self, folder: Path) -> DatabaseOptions:
         """The options; paths that are not absolute begin at the folder."""
         given = [self.db] if isinstance(self.db, str) else self.db
         places = [each if is_url(each) else str(folder / Path(each).expanduser()) for each in given]
-        return DatabaseOptions(places, self.engine, self.tables, self.hide)
+        return DatabaseOptions(places, self.engine, self.tables, self.hide, self.rules)
 
 
 def read_sources(file: Path) -> dict[str, Source]:
@@ -98,8 +99,8 @@ def mcp(
             assistant = opened.enter_context(Assistant(source.open(), choice, asked, query.limits(), trail))
             served = {assistant.database.name: assistant}
         else:
-            if source.db or names(source.tables) or names(source.hide):
-                raise OpenError(f"{several} says what is opened and shown: leave out --db, --tables, --hide and their variables")
+            if source.db or names(source.tables) or names(source.hide) or source.rule:
+                raise OpenError(f"{several} says what is opened and shown: leave out --db, --tables, --hide, --rule and their variables")
             served, model = {}, any_model(choice)
             for name, each in read_sources(several).items():
                 known = replace(asking, knowledge=each.knowledge and several.parent / each.knowledge)
