@@ -197,8 +197,12 @@ def _span(table: exp.Table) -> tuple[int, int]:
 def _subquery(name: str, found: exp.Table, table: Table, dialect: str) -> str:
     columns = ", ".join(exp.to_identifier(each.name, quoted=True).sql(dialect) for each in table.columns)
     alias = "" if found.alias else " AS " + exp.to_identifier(found.name, quoted=True).sql(dialect)
-    rows = f" WHERE ({table.rule}) LIMIT {_FENCE}" if table.rule else ""
-    return f"(SELECT {columns} FROM {name}{rows}){alias}"
+    return f"(SELECT {columns} FROM {name}{rows_of(table.rule)}){alias}"
+
+
+def rows_of(rule: str) -> str:
+    """What follows a table's name in the subquery of its rule; nothing where there is none."""
+    return f" WHERE ({rule}) LIMIT {_FENCE}" if rule else ""
 
 
 def _with_parts(rules: tuple[tuple[str, str], ...], schema: Schema) -> tuple[tuple[str, str], ...]:
