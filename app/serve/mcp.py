@@ -69,7 +69,7 @@ def read_sources(file: Path) -> dict[str, Source]:
     except (OSError, ValueError) as error:
         raise OpenError(f"cannot read {file}: {' '.join(str(error).split())}") from error
     if not sources:
-        raise OpenError(f"{file} names no database; write [shop] and below it db = \"shop.duckdb\"")
+        raise OpenError(f'{file} names no database; write [shop] and below it db = "shop.duckdb"')
     return sources
 
 
@@ -78,7 +78,9 @@ def mcp(
     source: DatabaseOptions = DatabaseOptions(),
     several: Annotated[
         Path | None,
-        typer.Option("--databases", help="TOML file of several databases by name, each with rights of its own.", dir_okay=False),
+        typer.Option(
+            "--databases", help="TOML file of several databases by name, each with rights of its own.", dir_okay=False
+        ),
     ] = None,
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
@@ -100,7 +102,9 @@ def mcp(
             served = {assistant.database.name: assistant}
         else:
             if source.db or names(source.tables) or names(source.hide) or source.rule:
-                raise OpenError(f"{several} says what is opened and shown: leave out --db, --tables, --hide, --rule and their variables")
+                raise OpenError(
+                    f"{several} says what is opened and shown: leave out --db, --tables, --hide, --rule and their variables"
+                )
             served, model = {}, any_model(choice)
             for name, each in read_sources(several).items():
                 known = replace(asking, knowledge=each.knowledge and several.parent / each.knowledge)
@@ -231,7 +235,9 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
             return database
         if not database and len(served) == 1:
             return next(iter(served))
-        raise ToolError(f"{f'no database {database}' if database else 'name the database'}; there is: {', '.join(served)}")
+        raise ToolError(
+            f"{f'no database {database}' if database else 'name the database'}; there is: {', '.join(served)}"
+        )
 
     def talk_of(database: str, conversation: str) -> Conversation:
         if not conversation:

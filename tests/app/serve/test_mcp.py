@@ -35,9 +35,7 @@ class Scripted:
         self._lines = ["plan", sql]
 
     def toolbox(self, database: Database, options: Any, limits: Any) -> AgentContext:
-        return AgentContext(
-            database, ScriptedModel(responses=self._lines), load_profile("compact"), options, limits
-        )
+        return AgentContext(database, ScriptedModel(responses=self._lines), load_profile("compact"), options, limits)
 
 
 @pytest.fixture
