@@ -115,8 +115,8 @@ BUNDLED_SERVER = "from sqlagent.app.cli import main\n\nmain()\n"
 
 
 def write_bundle(wheel: Path, to: Path) -> None:
-    """Write an MCP bundle (.mcpb) of the wheel: a program that knows bundles installs it, asks for the database's file, and starts
-    `sqlagent mcp` by uv."""
+    """Write an MCP bundle (.mcpb) of the wheel: a program that knows bundles installs it, asks for the database's file, and
+    starts `sqlagent mcp` by uv."""
     version = wheel.name.split("-")[1]
     start = ["run", "--directory", "${__dirname}", "server.py", "mcp", "--db", "${user_config.database}"]
     database = {"type": "file", "title": "Database", "description": "DuckDB, SQLite, CSV, Parquet, JSON or Excel file."}

@@ -36,7 +36,8 @@ from decoding.tokenizer import Tokenizer
 class Answer:
     """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran. An error of
     kind "unclear" asks in its message what is meant; its candidates are the possible meanings, and its `meanings` the evidence
-    to give for each. One of kind "unsure" says that `AgentOptions.at_least` is not reached, and `alternatives` are what could be answered."""
+    to give for each. One of kind "unsure" says that `AgentOptions.at_least` is not reached, and `alternatives` are what could
+    be answered."""
 
     question: str
     sql: str | None

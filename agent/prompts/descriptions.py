@@ -1,5 +1,5 @@
-"""Descriptions that exist already, taken into a knowledge folder: dbt's manifest.json and catalog.json, Apache Ossie's YAML, and
-Frictionless data packages. Only what names tables and columns of the database is taken; what is left is said.
+"""Descriptions that exist already, taken into a knowledge folder: dbt's manifest.json and catalog.json, Apache Ossie's YAML,
+and Frictionless data packages. Only what names tables and columns of the database is taken; what is left is said.
 
 Comments of the database itself need not be taken: prompts show them as they are.
 """
@@ -33,8 +33,8 @@ class Found:
 
 
 def take(file: Path, folder: Path, schema: Schema) -> tuple[list[str], list[str]]:
-    """Add what the file describes of the schema to the folder's files, but for what these say already. Returns what was taken and
-    what was left, in sentences. Raises KnowledgeError.
+    """Add what the file describes of the schema to the folder's files, but for what these say already. Returns what was taken
+    and what was left, in sentences. Raises KnowledgeError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known, found = read_knowledge(folder), read(file)

@@ -1,4 +1,5 @@
-"""`sqlagent learn`: adds answers with a thumbs-up, and descriptions that exist already, to a knowledge folder, for a person to review."""
+"""`sqlagent learn`: adds answers with a thumbs-up, and descriptions that exist already, to a knowledge folder, for a person
+to review."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +18,8 @@ From = Annotated[
     list[Path] | None,
     typer.Option(
         "--from",
-        help="Take descriptions of the database: dbt's manifest.json and catalog.json, Apache Ossie's YAML, a datapackage.json; "
-        "repeatable.",
+        help="Take descriptions of the database: dbt's manifest.json and catalog.json, Apache Ossie's YAML, a "
+        "datapackage.json; repeatable.",
         dir_okay=False,
     ),
 ]

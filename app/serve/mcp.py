@@ -203,7 +203,7 @@ class _Asked:
 
 
 def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
-    """Five tools that only read, over databases by their names. A failure comes back as a tool's error, which says what to do."""
+    """Five tools that only read, over databases by their names. A failure is a tool's error, which says what to do."""
     from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
     from mcp.server.mcpserver import Context, MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
@@ -268,8 +268,8 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
     @reads
     @plainly
     def list_tables(database: str = "") -> list[Listed]:
-        """The tables and views, with their numbers of columns and rows (null: not counted). `database`: its name, where there are
-        several."""
+        """The tables and views, with their numbers of columns and rows (null: not counted). `database`: its name, where there
+        are several."""
         tables = served[named(database)].schema().tables
         return [Listed(table=each.name, columns=len(each.columns), rows=each.row_count) for each in tables]
 

@@ -2,11 +2,13 @@
 
 A table with hidden columns is read through a subquery that names the others, put in its place in the SQL. What is hidden is
 therefore not there, whatever a query says: `*`, a join by common columns, a row taken as one value. A hidden name is answered
-like one that never existed. A table with a rule, a condition on its rows, is read through a subquery with that condition, which
-a LIMIT larger than any table fences: no engine moves a condition of the query into it, to be tried on rows that may not be seen. What is hidden of a table is hidden of its partitions, and of the tables that it is a part of, for
+like one that never existed. What is hidden of a table is hidden of its partitions, and of the tables that it is a part of, for
 they have the same rows. What is computed from something hidden is hidden with it: a generated column, and a view, unless
-`tables` names that view. A view that is named shows what its author selected; one that reads a table with a rule needs a rule
-of its own. `outside_rules` looks at the statement that runs a second time, from its text alone.
+`tables` names that view. A view that is named shows what its author selected.
+
+A table with a rule, a condition on its rows, is read through a subquery with that condition and with a LIMIT, larger than any
+table, as a fence: no engine moves a condition of the query past that, to be tried on rows that may not be seen. A view that
+reads such a table needs a rule of its own. `outside_rules` looks at the statement that runs a second time, at its text alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +30,8 @@ _FENCE = "9223372036854775807"
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """`tables`: the only ones that may be read; none given, all. `hidden`: tables, and columns as `table.column`. `rules`: tables
-    and the conditions, in the database's SQL, that their rows must meet to be seen."""
+    """`tables`: the only ones that may be read; none given, all. `hidden`: tables, and columns as `table.column`. `rules`:
+    tables and the conditions, in the database's SQL, that their rows must meet to be seen."""
 
     tables: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()

@@ -23,13 +23,23 @@ MANIFEST = {
     "metadata": {"dbt_schema_version": "https://schemas.getdbt.com/dbt/manifest/v12.json"},
     "nodes": {
         "model.shop.orders": {
-            "resource_type": "model", "name": "orders", "alias": "orders", "description": "One row\nper purchase", "columns": COLUMNS,
+            "resource_type": "model",
+            "name": "orders",
+            "alias": "orders",
+            "description": "One row\nper purchase",
+            "columns": COLUMNS,
         },
         "test.shop.relationships_orders": {
-            "resource_type": "test", "attached_node": "model.shop.orders",
+            "resource_type": "test",
+            "attached_node": "model.shop.orders",
             "test_metadata": {
                 "name": "relationships",
-                "kwargs": {"to": "ref('customers')", "field": "id", "column_name": "customer_id", "model": "{{ get_where_subquery(ref('orders')) }}"},
+                "kwargs": {
+                    "to": "ref('customers')",
+                    "field": "id",
+                    "column_name": "customer_id",
+                    "model": "ref('orders')",
+                },
             },
         },
         "test.shop.unique": {"resource_type": "test", "test_metadata": {"name": "unique", "kwargs": {}}},
@@ -37,15 +47,30 @@ MANIFEST = {
     "sources": {},
     "semantic_models": {"s": {"measures": [{"name": "amount", "agg": "sum", "expr": "amount_cents"}]}},
     "metrics": {
-        "m": {"name": "revenue", "label": "Revenue", "description": "What was paid", "type": "simple", "type_params": {"measure": {"name": "amount"}}},
-        "r": {"name": "basket", "type": "ratio", "type_params": {"numerator": {"name": "revenue"}, "denominator": {"name": "orders"}}},
+        "m": {
+            "name": "revenue",
+            "label": "Revenue",
+            "description": "What was paid",
+            "type": "simple",
+            "type_params": {"measure": {"name": "amount"}},
+        },
+        "r": {
+            "name": "basket",
+            "type": "ratio",
+            "type_params": {"numerator": {"name": "revenue"}, "denominator": {"name": "orders"}},
+        },
         "n": {"name": "nothing", "type": "derived", "type_params": {}},
     },
-}  # fmt: skip
+}
 CATALOG = {
     "metadata": {"dbt_schema_version": "https://schemas.getdbt.com/dbt/catalog/v1.json"},
-    "nodes": {"model.shop.customers": {"metadata": {"name": "customers", "comment": None}, "columns": {"ID": {"name": "id", "comment": "Number"}}}},
-}  # fmt: skip
+    "nodes": {
+        "model.shop.customers": {
+            "metadata": {"name": "customers", "comment": None},
+            "columns": {"ID": {"name": "id", "comment": "Number"}},
+        }
+    },
+}
 OSSIE = """
 name: shop
 datasets:
@@ -66,7 +91,9 @@ metrics:
 PACKAGE = {
     "resources": [
         {
-            "name": "sales", "path": "data/orders.csv", "title": "Purchases",
+            "name": "sales",
+            "path": "data/orders.csv",
+            "title": "Purchases",
             "schema": {
                 "fields": [{"name": "customer_id", "title": "Who bought"}, {"name": "amount_cents"}],
                 "foreignKeys": [{"fields": "customer_id", "reference": {"resource": "people", "fields": "id"}}],
@@ -74,7 +101,7 @@ PACKAGE = {
         },
         {"name": "people", "path": ["customers.csv"], "schema": "people.json"},
     ]
-}  # fmt: skip
+}
 
 
 @pytest.fixture
