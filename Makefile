@@ -18,6 +18,7 @@
 #                                             SET=fresh asks 30 others, SET=more 40
 #   make soak questions=2000                  questions in a row; fails where memory, files, threads or caches grow
 #   make wheel                                dist/*.whl, tried in a clean environment and another folder
+#   make bundle                               dist/sqlagent.mcpb, which a program with MCP installs by a click
 #   make lock                                 constraints.txt anew, from a clean environment
 #   make clean                                remove .venv and caches of tools
 #
@@ -42,7 +43,7 @@ export QUESTION DATABASE
 unexport Q DB
 MAKEOVERRIDES :=
 
-.PHONY: help ask ui test test-lab demo-check fuzz soak test-ui measure-ui screenshots animation check retrain wheel lock clean
+.PHONY: help ask ui test test-lab demo-check fuzz soak test-ui measure-ui screenshots animation check retrain wheel bundle lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,/^JOBS/p'
@@ -129,6 +130,9 @@ wheel: $(VENV)/bin/python
 	@$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	@cd / && "$(CURDIR)/$(VENV)-wheel/bin/sqlagent" sql "SELECT count(*) AS albums FROM albums"
 	@rm -rf $(VENV)-wheel
+
+bundle: wheel $(VENV)/.ready-dev
+	@$(BIN)/python hatch_build.py dist/*.whl dist/sqlagent.mcpb && echo dist/sqlagent.mcpb
 
 # torch is pinned by hand, for not every index has a CPU build of the newest release.
 # Local version labels such as +cpu say which build of torch this machine has; every build may satisfy the pin.

@@ -1,4 +1,4 @@
-"""Builds the wheel: one package, `sqlagent`, that holds the repository's other packages.
+"""Builds the wheel, and the bundle for MCP clients of it: one package, `sqlagent`, that holds the repository's other packages.
 
 In the repository they lie side by side and are imported by their own names (`from agent.state import State`), names as
 common as `app` and `tools`. Installed, they lie inside `sqlagent` (`from sqlagent.agent.state import State`), so that nothing
@@ -7,8 +7,11 @@ imports, and strings that name modules, to match. Only text in front of names is
 """
 
 import ast
+import json
 import re
+import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,3 +100,44 @@ def _places(source: bytes, lines: list[bytes], names: Names) -> Iterator[tuple[i
                 if text[1:-1] != node.value.encode():
                     raise ValueError(f"line {node.lineno}: write {node.value!r} as one plain string")
                 yield node.lineno, node.col_offset + 1
+
+
+BUNDLED_PROJECT = """[project]
+name = "sqlagent-bundle"
+version = "{version}"
+requires-python = ">=3.11"
+dependencies = ["sqlagent-local[serve]"]
+
+[tool.uv.sources]
+sqlagent-local = {{ path = "{wheel}" }}
+"""
+BUNDLED_SERVER = "from sqlagent.app.cli import main\n\nmain()\n"
+
+
+def write_bundle(wheel: Path, to: Path) -> None:
+    """Write an MCP bundle (.mcpb) of the wheel: a program that knows bundles installs it, asks for the database's file, and
+    starts `sqlagent mcp` by uv."""
+    version = wheel.name.split("-")[1]
+    start = ["run", "--directory", "${__dirname}", "server.py", "mcp", "--db", "${user_config.database}"]
+    database = {"type": "file", "title": "Database", "description": "DuckDB, SQLite, CSV, Parquet, JSON or Excel file."}
+    manifest = {
+        "manifest_version": "0.4",
+        "name": "sqlagent",
+        "version": version,
+        "description": "Questions to a database in plain words, answered on this machine by a small model; read-only.",
+        "author": {"name": "sqlagent"},
+        "license": "Apache-2.0",
+        "server": {"type": "uv", "entry_point": "server.py", "mcp_config": {"command": "uv", "args": start}},
+        "tools_generated": True,
+        "user_config": {"database": database | {"required": True}},
+        "compatibility": {"platforms": ["darwin", "linux"], "runtimes": {"python": ">=3.11"}},
+    }
+    with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr("manifest.json", json.dumps(manifest, indent=2))
+        bundle.writestr("pyproject.toml", BUNDLED_PROJECT.format(version=version, wheel=wheel.name))
+        bundle.writestr("server.py", BUNDLED_SERVER)
+        bundle.write(wheel, wheel.name)
+
+
+if __name__ == "__main__":
+    write_bundle(Path(sys.argv[1]), Path(sys.argv[2]))

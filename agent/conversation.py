@@ -35,8 +35,9 @@ from decoding.tokenizer import Tokenizer
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran. An error of
-    kind "unclear" asks in its message what is meant, and its candidates are the possible meanings; one of kind "unsure" says
-    that `AgentOptions.at_least` is not reached, and `alternatives` are what could be answered."""
+    kind "unclear" asks in its message what is meant; its candidates are the possible meanings, and its `meanings` the evidence
+    to give for each. One of kind "unsure" says that `AgentOptions.at_least` is not reached, and `alternatives` are what could
+    be answered."""
 
     question: str
     sql: str | None
@@ -326,7 +327,7 @@ def _words_alone(state: Mapping[str, Any]) -> dict[str, Any] | None:
     kind = "unclear" if state["unclear"] else "unsure" if state["unsure"] else None
     if kind is None:
         return None
-    named = {"kind": kind, "message": state["answer"], "candidates": [*state["unclear"]]}
+    named = {"kind": kind, "message": state["answer"], "candidates": [*state["unclear"]], "meanings": state["unclear"]}
     return dict.fromkeys(_OF_AN_ERROR) | named
 
 

@@ -54,7 +54,7 @@ PANELS = {
         "serve": "Serve the model over HTTP as OpenAI's chat completions; with --db also questions about it.",
         "mcp": "Offer the database to other programs' agents (Model Context Protocol).",
         "logs": "Show who asked what, which SQL ran, and how it ended.",
-        "learn": "Add the liked question-SQL pairs of the web chat to a folder's examples.",
+        "learn": "Add liked question-SQL pairs of the web chat, or descriptions of dbt and others, to a knowledge folder.",
         "models": "The models that can be used.",
         "doctor": "Show what is installed here and what will be used.",
     },

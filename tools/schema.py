@@ -52,6 +52,7 @@ class Table:
     `parents`: the tables that show its rows as their own: those that it is a partition of, or inherits from.
     `path`: the schema that holds it and its name there; none in the default schema. Its `name` is then the path with a dot, or
     the bare name where that is unique (`tools.databases.open_database`).
+    `rule`: the condition, in SQL, of the rows that may be seen; none where all may (`tools.guard.visibility`).
     """
 
     name: str
@@ -62,6 +63,7 @@ class Table:
     made_of: frozenset[str] = frozenset()
     parents: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
+    rule: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = (
@@ -73,6 +75,7 @@ class Table:
             self.made_of,
             self.parents,
             self.path,
+            self.rule,
         )
         return Table, own
 

@@ -124,6 +124,17 @@ Hide = Annotated[
         callback=_with_environment,
     ),
 ]
+Rule = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rule",
+        help="The rows of a table that may be read, such as 'orders: region = :region'; repeatable, one for each table.",
+    ),
+]
+RuleValue = Annotated[
+    list[str] | None,
+    typer.Option("--rule-value", metavar="NAME=VALUE", help="What a rule's :NAME stands for; repeatable."),
+]
 Ray = Annotated[
     str | None,
     typer.Option(
@@ -297,6 +308,8 @@ class DatabaseOptions:
     engine: EngineOption = "auto"
     tables: Tables = None
     hide: Hide = None
+    rule: Rule = None
+    rule_value: RuleValue = None
 
     @property
     def is_kept(self) -> bool:
@@ -314,8 +327,11 @@ class DatabaseOptions:
         from tools.databases.open_database import restricted
 
         files = files_named(self.db)
-        tables, hide = names(self.tables), names(self.hide)
-        return kept(open_named(self.db, self.engine), files, lambda whole: restricted(whole, tables, hide))
+        tables, hide, rules = names(self.tables), names(self.hide), self.rule or ()
+        values = dict(named(each, "--rule-value") for each in self.rule_value or ())
+        return kept(
+            open_named(self.db, self.engine), files, lambda whole: restricted(whole, tables, hide, rules, values)
+        )
 
 
 @dataclass(frozen=True, slots=True)

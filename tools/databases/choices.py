@@ -7,7 +7,7 @@ Chooses the few values that show what a column holds. Reads rows it is given; ru
 Values of columns that were read before, on disk: the same files in a later process need not be read for them again.
 
 A file of values belongs to files of data by their paths, inodes, sizes and times of change, those of write-ahead logs
-included, and to the tables and columns that may be seen: what is hidden is in no file of those from whom it is hidden.
+included, and to the tables, columns and rows that may be seen: what is hidden is in no file of those from whom it is hidden.
 Only this user can read it. The newest stay, 64 MB of them; databases on servers have none.
 
 The schema of files that was read before, on disk: the same files in a later process need not be looked through again.
@@ -131,7 +131,8 @@ class ValueCache:
 @derived
 def _digest(seen: Schema) -> str:
     columns = [(table.name, column.name, column.type) for table in seen.tables for column in table.columns]
-    return hashlib.sha256(repr(columns).encode()).hexdigest()
+    rules = [(table.name, table.rule) for table in seen.tables if table.rule]
+    return hashlib.sha256(repr((columns, rules) if rules else columns).encode()).hexdigest()
 
 
 _KEPT: WeakKeyDictionary[Database, ValueCache] = WeakKeyDictionary()

@@ -95,6 +95,7 @@ class DuckDBDatabase(GuardedDatabase):
 
     def hold_to(self, seen: Schema) -> None:
         """DuckDB's own parse of a statement may name nothing else; see `Database.hold_to`."""
+        super().hold_to(seen)
         limits = Limits(deadline_s=SCHEMA_DEADLINE_S, memory_limit_mb=self._memory_limit_mb)
         with self._cursor(limits) as (cursor, _):
             own, taken = own_names(cursor)

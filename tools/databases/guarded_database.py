@@ -22,6 +22,7 @@ from tools.databases.choices import SchemaCache
 from tools.databases.database import Distinct
 from tools.guard.allowed import ordinary
 from tools.guard.guard import ApprovedQuery, judged
+from tools.guard.visibility import outside_rules
 from tools.processes import Reason, Watchdog
 from tools.result import DEFAULT_LIMITS, ErrorKind, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
@@ -157,6 +158,7 @@ class GuardedDatabase(ABC):
         self._schema: Schema | None = None
         self._schema_lock = threading.Lock()
         self._cache: SchemaCache | None = None
+        self._held_to: Schema | None = None
 
     def schema(self) -> Schema:
         """The schema, read on the first call. Raises OpenError when it cannot be read."""
@@ -173,8 +175,9 @@ class GuardedDatabase(ABC):
         """Take over a schema that was read before."""
         self._schema = schema
 
-    def hold_to(self, seen: Schema) -> None:  # noqa: B027
-        """A kind without such a lock does nothing; see `Database.hold_to`."""
+    def hold_to(self, seen: Schema) -> None:
+        """A kind without such a lock looks at rules alone; see `Database.hold_to`."""
+        self._held_to = seen
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query with the order of equal rows settled, or as it is where the engine does not take it so."""
@@ -264,6 +267,8 @@ class GuardedDatabase(ABC):
         statement = self._judged(sql)
         if isinstance(statement, QueryError):
             return statement
+        if self._held_to and (objection := outside_rules(statement.tree, self._held_to)):
+            return objection
         outcome = self._run(statement.text, limits, prefix)
         if not isinstance(outcome, QueryError):
             return outcome

@@ -12,7 +12,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Literal, cast, overload
 
-from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind, Distinct
+from tools.databases.choices import ROWS_LOOKED_AT, VIEWS_S, samples
+from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind, Distinct, quoted
 from tools.databases.duckdb_database import DuckDBDatabase
 from tools.databases.files.file_kinds import FileKind, files_of, is_url, name_of, names_a_file, path_of
 from tools.databases.files.load_files import Copied, Copier, copy_files, load_files
@@ -21,7 +22,7 @@ from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.isolated_database import IsolatedDatabase
 from tools.guard.canonicalize import Respelt
 from tools.guard.guard import MAX_CHARACTERS, judged
-from tools.guard.visibility import Visibility, narrowed
+from tools.guard.visibility import Visibility, narrowed, rules_of
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema, Table
 from tools.sql.spelling import Qualified, qualified
@@ -152,7 +153,7 @@ def _renamed_table(table: Table, names: Mapping[str, str]) -> Table:
 
 class RestrictedDatabase:
     """`database`, seen through `visibility`; see `tools.databases.database.Database`. Raises OpenError for names that it
-    lacks.
+    lacks, and for a rule that does not run.
     """
 
     def __init__(self, database: Database, visibility: Visibility) -> None:
@@ -161,6 +162,21 @@ class RestrictedDatabase:
         self._seen = visibility.seen(database.schema())
         database.hold_to(self._seen)
         self._hidden = _column_and_table_names(database.schema()) - _column_and_table_names(self._seen)
+        if visibility.rules:
+            self._seen = replace(self._seen, tables=tuple(map(self._sampled, self._seen.tables)))
+
+    def _sampled(self, table: Table) -> Table:
+        """The table; where it has a rule, with samples of the rows that may be seen. Raises OpenError."""
+        if not table.rule:
+            return table
+        columns = ", ".join(quoted(each.name, self.dialect) for each in table.columns)
+        place = ".".join(quoted(part, self.dialect) for part in table.path or (table.name,))
+        rows = self.execute(f"SELECT {columns} FROM {place}", Limits(deadline_s=VIEWS_S, max_rows=ROWS_LOOKED_AT))
+        if isinstance(rows, QueryError):
+            raise OpenError(f"the rule for {table.name} does not run: {rows.message}")
+        found = samples(rows.rows, len(table.columns))
+        shown = (replace(each, samples=values) for each, values in zip(table.columns, found, strict=True))
+        return replace(table, columns=tuple(shown))
 
     def schema(self) -> Schema:
         """What may be seen of the schema."""
@@ -197,6 +213,9 @@ class RestrictedDatabase:
             wanted.sql(self._seen)
         except LookupError as error:
             return QueryError("refused", str(error))
+        tables = [self._seen.table(table) for table, _ in wanted.columns]
+        if any(table and table.rule for table in tables):
+            return self.execute(wanted.sql(self._seen), limits)
         return self._database.distinct(wanted, limits)
 
     def prepare(self) -> None:
@@ -233,14 +252,22 @@ def _placed(error: QueryError, statement: Respelt) -> QueryError:
     return replace(error, position=statement.origin(error.position))
 
 
-def restricted(database: Database, tables: tuple[str, ...], hidden: tuple[str, ...]) -> Database:
-    """The database itself where nothing is to be hidden. Raises OpenError, and then the database is closed."""
-    if not tables and not hidden:
+def restricted(
+    database: Database,
+    tables: tuple[str, ...],
+    hidden: tuple[str, ...],
+    rules: Sequence[str] = (),
+    values: Mapping[str, str] | None = None,
+) -> Database:
+    """The database itself where nothing is to be hidden. rules: `table: condition` texts, in which `values` stand for `:names`.
+    Raises OpenError, and then the database is closed."""
+    if not tables and not hidden and not rules and not values:
         return database
     try:
+        visibility = Visibility(tables, hidden, rules_of(rules, values or {}, database.dialect))
         if isinstance(database, BareNamedDatabase):
-            return BareNamedDatabase(RestrictedDatabase(database.whole, Visibility(tables, hidden)))
-        return RestrictedDatabase(database, Visibility(tables, hidden))
+            return BareNamedDatabase(RestrictedDatabase(database.whole, visibility))
+        return RestrictedDatabase(database, visibility)
     except OpenError:
         database.close()
         raise

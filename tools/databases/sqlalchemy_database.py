@@ -122,6 +122,7 @@ class SQLAlchemyDatabase(GuardedDatabase):
 
     def hold_to(self, seen: Schema) -> None:
         """PostgreSQL says which tables a statement reads; other servers have no such lock. See `Database.hold_to`."""
+        super().hold_to(seen)
         self._is_held = True
         if self.dialect == "postgres":
             try:

@@ -161,6 +161,7 @@ class SQLiteDatabase(GuardedDatabase):
 
     def hold_to(self, seen: Schema) -> None:
         """The authorizer lets nothing else be read; see `Database.hold_to`."""
+        super().hold_to(seen)
         views = [table.name for table in seen.tables if table.name in self._file.views]
         statements = [f"SELECT * FROM {quoted(name)}" for name in views]
         in_views = self._file.stable(lambda connection: reads_of(connection, statements))

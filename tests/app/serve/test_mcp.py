@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,31 @@ import duckdb
 import httpx
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.types import ElicitRequestParams, ElicitResult
 
 import sqlagent
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
 from agent.context import AgentContext
 from agent.prompts.profiles import load_profile
-from app.serve.mcp import http_app, server_of
+from app.serve.mcp import http_app, read_sources, server_of
 from tests.agent.conftest import ScriptedModel
 from tests.app.serve.serving import serving
 from tools.databases.database import Database
+from tools.databases.open_database import open_database
+from tools.result import OpenError
 
 COUNT = "SELECT COUNT(*) FROM singer"
 
 
 class Scripted:
-    """In place of a loaded model: an agent that counts the singers."""
+    """In place of a loaded model: an agent that writes one query."""
+
+    def __init__(self, sql: str = COUNT) -> None:
+        self._lines = ["plan", sql]
 
     def toolbox(self, database: Database, options: Any, limits: Any) -> AgentContext:
-        return AgentContext(
-            database, ScriptedModel(responses=["plan", COUNT]), load_profile("compact"), options, limits
-        )
+        return AgentContext(database, ScriptedModel(responses=self._lines), load_profile("compact"), options, limits)
 
 
 @pytest.fixture
@@ -38,6 +43,16 @@ def assistant(database: Database) -> Assistant:
     made = Assistant(database, ModelChoice())
     made._model = Scripted()  # type: ignore[assignment]
     return made
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Iterator[Assistant]:
+    """Two tables with an age, so that a question about the age alone is unclear."""
+    (tmp_path / "guests.csv").write_text("guest_id,name,age\n1,Ada,31\n2,Bo,40\n", encoding="utf-8")
+    (tmp_path / "guides.csv").write_text("guide_id,full_name,age\n1,Cy,50\n2,Di,60\n", encoding="utf-8")
+    opened = open_database([tmp_path / "guests.csv", tmp_path / "guides.csv"])
+    with Assistant(opened, ModelChoice(), model=Scripted("SELECT AVG(age) FROM guides")) as made:  # type: ignore[arg-type]
+        yield made
 
 
 def _creates_a_table(statement: str) -> None:
@@ -52,7 +67,7 @@ def _creates_a_table(statement: str) -> None:
 
 def test_the_server_names_its_version(assistant: Assistant) -> None:
     async def initialized() -> Any:
-        async with Client(server_of(assistant)) as client:
+        async with Client(server_of({"concerts": assistant})) as client:
             return client.server_info
 
     assert anyio.run(initialized).version == sqlagent.__version__
@@ -90,17 +105,17 @@ async def _tour(where: Any, asks: bool = True) -> None:
 
 
 def test_in_process(assistant: Assistant) -> None:
-    anyio.run(_tour, server_of(assistant))
+    anyio.run(_tour, server_of({"concerts": assistant}))
 
 
 def test_over_http(assistant: Assistant) -> None:
-    with serving(http_app(server_of(assistant), None, "127.0.0.1")) as url:
+    with serving(http_app(server_of({"concerts": assistant}), None, "127.0.0.1")) as url:
         anyio.run(_tour, f"{url}/mcp")
 
 
 def test_over_http_with_a_wrong_key(assistant: Assistant) -> None:
     with (
-        serving(http_app(server_of(assistant), "secret", "127.0.0.1")) as url,
+        serving(http_app(server_of({"concerts": assistant}), "secret", "127.0.0.1")) as url,
         pytest.raises(BaseExceptionGroup),
     ):
         anyio.run(_tour, f"{url}/mcp")
@@ -112,7 +127,7 @@ def test_over_http_with_a_wrong_key(assistant: Assistant) -> None:
 )
 def test_web_pages_and_foreign_names_are_refused(assistant: Assistant, headers: dict[str, str], status: int) -> None:
     begin = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    with serving(http_app(server_of(assistant), None, "127.0.0.1", ["db.example"])) as url:
+    with serving(http_app(server_of({"concerts": assistant}), None, "127.0.0.1", ["db.example"])) as url:
         sent = {"content-type": "application/json"} | headers
         assert httpx.post(f"{url}/mcp", content=json.dumps(begin), headers=sent).status_code == status
         named = httpx.post(f"{url}/mcp", json=begin, headers={"host": "db.example"})
@@ -127,7 +142,7 @@ def test_on_stdio(singers: Path) -> None:
 
 def test_a_conversation_goes_on_by_its_name(assistant: Assistant) -> None:
     async def talk() -> None:
-        async with Client(server_of(assistant)) as client:
+        async with Client(server_of({"concerts": assistant})) as client:
             first = await client.call_tool("ask", {"question": "How many singers are there?"})
             assert first.structured_content and first.structured_content["continues"] is None
             assert first.structured_content["confidence"] is None  # nobody calibrated this model
@@ -140,3 +155,120 @@ def test_a_conversation_goes_on_by_its_name(assistant: Assistant) -> None:
             assert unknown.is_error and "not known" in unknown.content[0].text  # type: ignore[union-attr]
 
     anyio.run(talk)
+
+
+AGE = {"question": "What is the average age?"}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_the_person_is_asked_what_an_unclear_question_means(people: Assistant, mode: str) -> None:
+    """By a form, once, in both ways that the protocol has had for that; the tool's answer is the one to what was chosen."""
+    forms = list[ElicitRequestParams]()
+
+    async def choose(_: Any, asked: ElicitRequestParams) -> ElicitResult:
+        forms.append(asked)
+        labels = asked.requested_schema["properties"]["meaning"]["enum"]  # type: ignore[union-attr]
+        return ElicitResult(action="accept", content={"meaning": next(each for each in labels if "guide" in each)})
+
+    async def asked() -> Any:
+        with serving(http_app(server_of({"tours": people}), None, "127.0.0.1")) as url:
+            async with Client(f"{url}/mcp", elicitation_callback=choose, mode=mode) as client:
+                return await client.call_tool("ask", AGE)
+
+    answer = anyio.run(asked)
+    assert answer.structured_content["rows"] == [[55.0]] and answer.structured_content["question"] is None
+    assert len(forms) == 1 and "age" in forms[0].message
+
+
+def test_who_declines_to_choose_gets_the_question_as_it_stands(people: Assistant) -> None:
+    async def decline(*_: Any) -> ElicitResult:
+        return ElicitResult(action="decline")
+
+    async def asked() -> Any:
+        async with Client(server_of({"tours": people}), elicitation_callback=decline) as client:
+            return await client.call_tool("ask", AGE)
+
+    assert anyio.run(asked).structured_content["rows"] == [[55.0]]
+
+
+def test_a_client_without_forms_gets_the_question_and_its_options(people: Assistant) -> None:
+    """An unclear question was once an error without the evidence that settles it."""
+
+    async def asked() -> None:
+        async with Client(server_of({"tours": people})) as client:
+            first = (await client.call_tool("ask", AGE)).structured_content
+            assert first and first["sql"] is None and "age" in first["question"]["message"]
+            option = next(each for each in first["question"]["options"] if "guide" in each["label"])
+            chosen = (await client.call_tool("ask", AGE | {"evidence": option["evidence"]})).structured_content
+            plain = (await client.call_tool("ask", AGE | {"ask_back": False})).structured_content
+            assert chosen and plain and chosen["rows"] == plain["rows"] == [[55.0]]
+
+    anyio.run(asked)
+
+
+def test_several_databases_by_name(assistant: Assistant, people: Assistant) -> None:
+    async def tour() -> None:
+        async with Client(server_of({"concerts": assistant, "the tours": people})) as client:
+            assert client.instructions and "concerts, the tours" in client.instructions
+            listed = await client.call_tool("list_tables", {"database": "the tours"})
+            assert {each["table"] for each in listed.structured_content["result"]} == {"guests", "guides"}  # type: ignore[index]
+            for database, says in (("", "name the database"), ("sales", "no database sales")):
+                failed = await client.call_tool("run_sql", {"sql": "SELECT 1", "database": database})
+                assert failed.is_error and says in failed.content[0].text  # type: ignore[union-attr]
+            answer = await client.call_tool("ask", {"question": "How many singers are there?", "database": "concerts"})
+            talk = answer.structured_content["conversation"]  # type: ignore[index]
+            then = await client.call_tool("ask", {"question": "by country", "conversation": talk})
+            assert then.structured_content["continues"] == 1  # type: ignore[index]
+            other = await client.call_tool("ask", AGE | {"conversation": talk, "database": "the tours"})
+            assert other.is_error and "not known" in other.content[0].text  # type: ignore[union-attr]
+            found = {str(each.uri): each for each in (await client.list_resources()).resources}
+            assert set(found) == {"schema://concerts", "schema://the%20tours"}
+            schema = (await client.read_resource("schema://concerts")).contents[0].text  # type: ignore[union-attr]
+            assert "CREATE TABLE" in schema and "concert" in schema
+
+    anyio.run(tour)
+
+
+def test_every_tool_says_the_form_of_what_it_gives(assistant: Assistant) -> None:
+    async def tools() -> Any:
+        async with Client(server_of({"concerts": assistant})) as client:
+            return (await client.list_tools()).tools
+
+    forms = {tool.name: tool.output_schema for tool in anyio.run(tools)}
+    assert all(forms.values())
+    assert {"confidence", "alternatives", "question"} <= set(forms["ask"]["properties"])
+    assert set(forms["run_sql"]["properties"]) == {"columns", "rows", "truncated"}
+
+
+def test_several_databases_on_stdio_have_rights_of_their_own(singers: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.sqlite"
+    copy.write_bytes(singers.read_bytes())
+    file = tmp_path / "databases.toml"
+    file.write_text(f'[open]\ndb = "copy.sqlite"\n[kept]\ndb = "{singers}"\nhide = ["singer.age"]\n', encoding="utf-8")
+    arguments = ["-c", "from app.cli import main; main()", "mcp", "--databases", str(file)]
+
+    async def tour() -> None:
+        async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
+            ages = {"sql": "SELECT max(age) AS age FROM singer"}
+            assert (await client.call_tool("run_sql", ages | {"database": "open"})).structured_content["rows"] == [[45]]  # type: ignore[index]
+            assert (await client.call_tool("run_sql", ages | {"database": "kept"})).is_error
+            kept = (await client.read_resource("schema://kept")).contents[0].text  # type: ignore[union-attr]
+            assert "age" not in kept and "country" in kept
+
+    anyio.run(tour)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "names no database"),
+        ("[shop]\ntables = []\n", "db: Field required"),
+        ('[shop]\ndb = "a"\nhidden = []\n', "hidden: Extra inputs"),
+        ("[shop", "cannot read"),
+    ],
+)
+def test_a_file_of_databases_that_cannot_be_used(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "databases.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(OpenError, match=says):
+        read_sources(file)

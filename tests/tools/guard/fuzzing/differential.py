@@ -8,7 +8,8 @@ Each engine has two databases: one with hidden rows, and one that differs in the
 statement is given to the first, held to what is visible. The text that reaches the engine is caught, and run on both without
 our locks: where they answer differently, the text read something hidden. SQLite's authorizer and DuckDB's `get_table_names`
 say so too, and PostgreSQL prints its parse tree, in which no function may be that the text does not call by parentheses. Our
-own parser has no say in it. Ends with 1 at the first harm; `--go-on` looks for one of every kind.
+own parser has no say in it. Of each engine there is a target with a rule, too: rows that do not meet it are not there in the
+second database. Ends with 1 at the first harm; `--go-on` looks for one of every kind.
 """
 
 import random
@@ -49,6 +50,9 @@ WHOLE = (
     "CREATE TABLE secret (v VARCHAR(30))",
     "INSERT INTO secret VALUES ('sesame')",
 )
+RULE = "people: dept <> 'z'"
+UNRULED = "INSERT INTO people VALUES (4, 'TOP-SECRET', 777004, 'z')"
+"""A row that the rule keeps from being seen."""
 REDUCED = (
     *_VISIBLE,
     "CREATE TABLE people (id INTEGER, name VARCHAR(30), dept VARCHAR(30))",
@@ -61,9 +65,13 @@ def without_bare_names(database: Database) -> Database:
     return database.whole if isinstance(database, BareNamedDatabase) else database
 
 
-def held_to_visible(database: Database) -> Database:
-    """The database of which HIDDEN holds, as the program holds it."""
-    return restricted(database, HIDDEN.tables, HIDDEN.hidden)
+def held_to_visible(database: Database, ruled: bool = False) -> Database:
+    """The database of which HIDDEN holds, and RULE, as the program holds it."""
+    return restricted(database, HIDDEN.tables, HIDDEN.hidden, [RULE] if ruled else [])
+
+
+def _whole(ruled: bool) -> tuple[str, ...]:
+    return (*WHOLE, UNRULED) if ruled else WHOLE
 
 
 Answer = tuple[bool, str]  # whether it ran, and the rows or the error
@@ -81,6 +89,7 @@ class Target:
     reduced: Callable[[str], Answer]
     secret: Path
     inspected: Callable[[str], str] = lambda text: ""
+    ruled: bool = False
     reached: list[str] = field(default_factory=list)
     tried: int = 0
     ran: int = 0
@@ -94,7 +103,8 @@ class Target:
             return run(sql, *more, **named)
 
         engine._run = recording
-        self.restricted = held_to_visible(self.opened)
+        self.restricted = held_to_visible(self.opened, self.ruled)
+        self.name += " with a rule" * self.ruled
 
     def harm(self, sql: str) -> str:
         """What is wrong with how the statement was treated; "" when nothing is."""
@@ -123,8 +133,8 @@ class Target:
         return "" if is_same else f"the answer depends on something hidden: {whole[1][:200]} and {reduced[1][:200]}"
 
 
-def sqlite_target(folder: Path) -> Target:
-    for name, statements in (("whole", WHOLE), ("reduced", REDUCED)):
+def sqlite_target(folder: Path, ruled: bool = False) -> Target:
+    for name, statements in (("whole", _whole(ruled)), ("reduced", REDUCED)):
         with closing(sqlite3.connect(folder / f"{name}.sqlite")) as connection:
             connection.executescript(";".join(statements))
     whole, reduced = (sqlite3.connect(folder / f"{name}.sqlite", isolation_level=None) for name in ("whole", "reduced"))
@@ -148,7 +158,7 @@ def sqlite_target(folder: Path) -> Target:
 
     opened = open_database(folder / "whole.sqlite", engine="sqlite")
     whole_answer, reduced_answer = partial(_sqlite, whole), partial(_sqlite, reduced)
-    return Target("sqlite", "sqlite", opened, whole_answer, reduced_answer, folder / "s", inspected)
+    return Target("sqlite", "sqlite", opened, whole_answer, reduced_answer, folder / "s", inspected, ruled)
 
 
 _SQLITE_ACTIONS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
@@ -161,8 +171,8 @@ def _sqlite(connection: sqlite3.Connection, sql: str) -> Answer:
         return False, str(error)
 
 
-def duckdb_target(folder: Path) -> Target:
-    for name, statements in (("whole", WHOLE), ("reduced", REDUCED)):
+def duckdb_target(folder: Path, ruled: bool = False) -> Target:
+    for name, statements in (("whole", _whole(ruled)), ("reduced", REDUCED)):
         with duckdb.connect(str(folder / f"{name}.duckdb")) as connection:
             for statement in statements:
                 connection.execute(statement)
@@ -179,7 +189,7 @@ def duckdb_target(folder: Path) -> Target:
 
     opened = open_database(folder / "whole.duckdb")
     whole_answer, reduced_answer = partial(_duckdb, whole), partial(_duckdb, reduced)
-    return Target("duckdb", "duckdb", opened, whole_answer, reduced_answer, folder / "s", inspected)
+    return Target("duckdb", "duckdb", opened, whole_answer, reduced_answer, folder / "s", inspected, ruled)
 
 
 def _duckdb(connection: duckdb.DuckDBPyConnection, sql: str) -> Answer:
@@ -189,10 +199,10 @@ def _duckdb(connection: duckdb.DuckDBPyConnection, sql: str) -> Answer:
         return False, str(error)
 
 
-def server_target(server: Server, name: str, settings: str) -> Target:
+def server_target(server: Server, name: str, settings: str, ruled: bool = False) -> Target:
     """A server's superuser, for whom the guard is the main lock. `settings`: what its administrator set."""
     folder = server.folder / "fuzzed"
-    _prepared(server, name, settings)
+    _prepared(server, name, settings, _whole(ruled))
     if not folder.exists():
         folder.mkdir()
         (folder / "secret").write_text("TOP-SECRET")
@@ -202,7 +212,7 @@ def server_target(server: Server, name: str, settings: str) -> Target:
     title = f"{server.kind} with {settings.rpartition('SET ')[2]}" if settings else server.kind
     inspected = _PostgreSQLCalls(server.url_of(server.superuser, name)) if dialect == "postgres" else lambda text: ""
     answers = partial(_server, without_bare_names(opened)), partial(_server, without_bare_names(reduced))
-    return Target(title, dialect, opened, *answers, folder / "secret", inspected)
+    return Target(title, dialect, opened, *answers, folder / "secret", inspected, ruled)
 
 
 class _PostgreSQLCalls:
@@ -249,8 +259,8 @@ _CALL = re.compile(
 _BY_SYNTAX = {"like_escape", "similar_to_escape", "overlaps", "timezone", "date_part", "json_array_elements"}
 
 
-def _prepared(server: Server, name: str, settings: str) -> None:
-    for database, statements in ((name, WHOLE), (f"{name}_less", REDUCED)):
+def _prepared(server: Server, name: str, settings: str, whole: tuple[str, ...]) -> None:
+    for database, statements in ((name, whole), (f"{name}_less", REDUCED)):
         _autocommitted(server.url, f"CREATE DATABASE {database}")
         _autocommitted(server.url_of(server.superuser, database), *statements)
         if settings:
@@ -285,13 +295,18 @@ def targets(kinds: tuple[str, ...] = ("sqlite", "duckdb", "postgresql", "mariadb
     """Those of the engines that are installed."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "s").write_text("TOP-SECRET")
         makers = {"sqlite": sqlite_target, "duckdb": duckdb_target}
-        made = [makers[kind](folder) for kind in kinds if kind in makers]
+        made = []
+        for kind in (each for each in kinds if each in makers):
+            for ruled in (False, True):
+                (place := folder / f"{kind}{ruled:d}").mkdir()
+                (place / "s").write_text("TOP-SECRET")
+                made.append(makers[kind](place, ruled))
         for kind in kinds:
             for name, settings in SERVERS.get(kind, ()):
                 try:  # a server of its own for each, because MariaDB's modes are the server's
-                    made.append(server_target(stack.enter_context(running(kind)), name, settings))
+                    server = stack.enter_context(running(kind))
+                    made += [server_target(server, f"{name}{ruled:d}", settings, ruled) for ruled in (False, True)]
                 except FileNotFoundError as error:
                     print(f"left out: {error}", file=sys.stderr)
                     break
