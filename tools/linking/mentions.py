@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tools.linking.match_values import ValueMatch
 from tools.linking.word_forms import NUMBER_WORDS, STOP_WORDS, Word, name_stems, name_words, split, stem, word_set
 from tools.schema import ColumnRef, Schema, derived
-from tools.sql.join_graph import Edge, edges
+from tools.sql.join_graph import Edge, described_as_identifiers, edges
 from tools.sql.scope import is_number, type_kind
 
 LONGEST_PHRASE = 6  # words; runs of capitalised words and texts in quotes may be longer
@@ -216,7 +216,7 @@ def counted_columns(schema: Schema, question: str, values: Sequence[ValueMatch] 
     >>> [sorted(places) for places in counted_columns(Schema((room,), "sqlite"), "How many beds are there?")]
     [[('room', 'beds')]]
     """
-    keys, taken = keys_of(schema), words_of_values(question, values)
+    keys, taken = keys_of(schema) | described_as_identifiers(schema), words_of_values(question, values)
     numbers: dict[str, set[ColumnRef]] = {}
     for table in schema.tables:
         for column in table.columns:
