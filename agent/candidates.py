@@ -36,8 +36,18 @@ from agent.state import Attempt, DrawnPlan, Reading, State, Turn
 from tools.databases.choices import with_choices
 from tools.linking.link_schema import Link, Mentions, link, mentions
 from tools.linking.match_values import ValueMatch
-from tools.linking.mentions import QuestionContext
-from tools.linking.taught import Definition, as_said, definition, expanded, is_said, used, with_definitions
+from tools.linking.mentions import QuestionContext, with_plain_numbers
+from tools.linking.periods import period_definitions
+from tools.linking.taught import (
+    Definition,
+    as_said,
+    definition,
+    denied_values,
+    expanded,
+    is_said,
+    used,
+    with_definitions,
+)
 from tools.linking.taught import values_of as values_said
 from tools.repair.rules import repair_query
 from tools.result import QueryError, Result
@@ -172,7 +182,10 @@ def definitions(state: State, toolbox: AgentContext) -> tuple[Definition, ...]:
     schema = toolbox.database.schema()
     pairs = dict((*toolbox.options.knowledge.names, *names_in(state["evidence"])))
     found = (definition(schema, name, meaning) for name, meaning in pairs.items() if is_said(name, said))
-    return tuple(as_said(each, said) for each in found if each)
+    named = [as_said(each, said) for each in found if each]
+    links = tuple(Link(**each) for each in state["links"])
+    named += denied_values(schema, asked(state), values_of(state))
+    return (*named, *period_definitions(schema, asked(state), links, date.today()))
 
 
 def applied_definitions(state: State, toolbox: AgentContext) -> list[Definition]:
@@ -302,10 +315,11 @@ def slots(state: State, toolbox: AgentContext) -> Slots:
     """The prompt's slots from the state."""
     dialect, examples = model_dialect(toolbox), toolbox.options.knowledge.similar(state["question"])
     schema, known = in_dialect(toolbox.database.schema(), dialect), definitions(state, toolbox)
-    values = (*values_of(state), *values_said(known, asked(state)))
+    said = values_said(known, asked(state))
+    values = (*(each for each in values_of(state) if not any(each.phrase in other.phrase for other in said)), *said)
     noted = {f"{each.name}: {each.meaning}" for each in known}
     shown = prompt_slots(
-        asked(state),
+        with_plain_numbers(asked(state)),
         schema,
         dialect,
         toolbox.options,

@@ -25,10 +25,11 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tools.linking.match_values import ValueMatch
+from tools.linking.mentions import CERTAIN, SURELY_VALUE
 from tools.linking.word_forms import keys, name_words, split, stem, word_set
 from tools.schema import Column, ColumnRef, Schema, derived
 from tools.sql.join_graph import connect, edges
-from tools.sql.scope import column_ref, first_select, owner, parse_or_nothing, sources
+from tools.sql.scope import column_ref, first_select, owner, parse_or_nothing, sources, type_kind
 
 Kind = Literal["amount", "total", "condition", "column"]
 LONGEST_NAME = 6  # words
@@ -105,6 +106,30 @@ def as_said(known: Definition, question: str) -> Definition:
     return replace(known, formula=exp.not_(exp.paren(known.formula)), denied=True)
 
 
+def denied_values(schema: Schema, question: str, values: Sequence[ValueMatch]) -> Iterator[Definition]:
+    """The values right behind a denial, "not closed", "isn't French", of which only one column holds each."""
+    for phrase, matches in _by_phrase(values).items():
+        start = question.find(phrase)
+        table = schema.table(matches[0].table)
+        column = table.column(matches[0].column) if table else None
+        if len(matches) > 1 or start < 0 or not column or not table or not _DENIED.search(question[:start]):
+            continue
+        if type_kind(column.type) in ("text", None):
+            place = exp.column(
+                exp.to_identifier(column.name, quoted=True), table=exp.to_identifier(table.name, quoted=True)
+            )
+            equal = exp.EQ(this=place, expression=exp.Literal.string(matches[0].value))
+            meaning, name = f"{column.name} is {matches[0].value}", "_".join(keys(phrase))
+            yield as_said(Definition(phrase, meaning, table.name, name, "condition", equal), question)
+
+
+def _by_phrase(values: Sequence[ValueMatch]) -> dict[str, list[ValueMatch]]:
+    found: dict[str, list[ValueMatch]] = defaultdict(list)
+    for each in values:
+        found[each.phrase].append(each)
+    return {phrase: matches for phrase, matches in found.items() if matches[0].score >= SURELY_VALUE}
+
+
 def _said_at(name: str, question: str) -> tuple[int, int] | None:
     words, wanted = split(question), [stem(word) for word in keys(name)]
     stems = [stem(word.key) for word in words]
@@ -147,7 +172,7 @@ def values_of(known: Sequence[Definition], question: str) -> tuple[ValueMatch, .
     """Each condition as a value that the question says."""
     found = ((each, _said_at(each.name, question)) for each in known if each.kind == "condition")
     return tuple(
-        ValueMatch(each.table, each.column, each.value, _phrase(each, question, *place), 1.0)
+        ValueMatch(each.table, each.column, each.value, _phrase(each, question, *place), CERTAIN)
         for each, place in found
         if place
     )
