@@ -30,12 +30,25 @@ from agent.follow_ups import new_words
 from agent.observe.audit import run_sql
 from agent.observe.events import Finished, Started
 from agent.observe.step_record import Step
+from agent.prompts.knowledge import names_in, without_names
 from agent.prompts.slots import Slots
 from agent.state import Attempt, DrawnPlan, Reading, State, Turn
 from tools.databases.choices import with_choices
-from tools.linking.link_schema import Link, Mentions, mentions
+from tools.linking.link_schema import Link, Mentions, link, mentions
 from tools.linking.match_values import ValueMatch
-from tools.linking.mentions import QuestionContext
+from tools.linking.mentions import QuestionContext, with_plain_numbers
+from tools.linking.periods import period_definitions
+from tools.linking.taught import (
+    Definition,
+    as_said,
+    definition,
+    denied_values,
+    expanded,
+    is_said,
+    used,
+    with_definitions,
+)
+from tools.linking.taught import values_of as values_said
 from tools.repair.rules import repair_query
 from tools.result import QueryError, Result
 from tools.schema import Schema, in_dialect
@@ -161,10 +174,32 @@ def model_dialect(toolbox: AgentContext) -> str:
     return toolbox.profile.dialect(toolbox.database.dialect)
 
 
-def translated(toolbox: AgentContext, sql: str) -> str:
-    """The model's SQL in the database's dialect. It stays as it is where it means the same there, and where it cannot be read,
-    so that checking says why."""
+def definitions(state: State, toolbox: AgentContext) -> tuple[Definition, ...]:
+    """What the question says of what people taught: formulas, conditions and other names of columns."""
+    if model_dialect(toolbox) != "sqlite":  # a model that writes other SQL reads the notes
+        return ()
+    said = " ".join((asked(state), *(question for question, _ in history(state))))
+    schema = toolbox.database.schema()
+    pairs = dict((*toolbox.options.knowledge.names, *names_in(state["evidence"])))
+    found = (definition(schema, name, meaning) for name, meaning in pairs.items() if is_said(name, said))
+    named = [as_said(each, said) for each in found if each]
+    links = tuple(Link(**each) for each in state["links"])
+    named += denied_values(schema, asked(state), values_of(state))
+    return (*named, *period_definitions(schema, asked(state), links, date.today()))
+
+
+def applied_definitions(state: State, toolbox: AgentContext) -> list[Definition]:
+    """Those that the answer's SQL has. SQL that a person wrote or chose has none."""
+    by_a_person = state["example"] or state["chosen"] or not state["sql"]
+    return [] if by_a_person else used(definitions(state, toolbox), state["sql"], toolbox.database.dialect)
+
+
+def translated(toolbox: AgentContext, sql: str, state: State) -> str:
+    """The model's SQL in the database's dialect, with the formulas of what was taught. It stays as it is where it means the
+    same there, and where it cannot be read, so that checking says why."""
     dialect = toolbox.database.dialect
+    if known := definitions(state, toolbox):
+        sql = toolbox.optional("translate", partial(expanded, sql, known, toolbox.database.schema()), sql)
     if model_dialect(toolbox) == dialect:
         is_sqlite = dialect == "sqlite"
         return (
@@ -279,23 +314,37 @@ Tools = Runtime[AgentContext]
 def slots(state: State, toolbox: AgentContext) -> Slots:
     """The prompt's slots from the state."""
     dialect, examples = model_dialect(toolbox), toolbox.options.knowledge.similar(state["question"])
+    schema, known = in_dialect(toolbox.database.schema(), dialect), definitions(state, toolbox)
+    said = values_said(known, asked(state))
+    values = (*(each for each in values_of(state) if not any(each.phrase in other.phrase for other in said)), *said)
+    noted = {f"{each.name}: {each.meaning}" for each in known}
     shown = prompt_slots(
-        asked(state),
-        in_dialect(toolbox.database.schema(), dialect),
+        with_plain_numbers(asked(state)),
+        schema,
         dialect,
         toolbox.options,
-        links=tuple(Link(**each) for each in state["links"]),
-        values=values_of(state),
+        links=_links(state, toolbox, schema, known, values),
+        values=values,
         history=tuple((question, as_written(toolbox, sql)) for question, sql in history(state)),
         plan=state["plan"],
         tries=tuple(replace(each, sql=as_written(toolbox, each.sql)) for each in tries_of(state["attempts"])),
-        knowledge=toolbox.options.knowledge.about(state["question"]),
+        knowledge=tuple(each for each in toolbox.options.knowledge.about(state["question"]) if each not in noted),
         examples=tuple((question, as_written(toolbox, sql)) for question, sql in examples),
-        evidence=state["evidence"],
+        evidence=without_names(state["evidence"], {each.name for each in known}),
     )
-    if not (toolbox.options.values and toolbox.profile.shows_choices):
-        return shown
-    return replace(shown, schema=with_choices(shown.schema, toolbox.database))
+    if toolbox.options.values and toolbox.profile.shows_choices:
+        shown = replace(shown, schema=with_choices(shown.schema, toolbox.database))
+    return replace(shown, schema=with_definitions(shown.schema, known)) if known else shown
+
+
+def _links(
+    state: State, toolbox: AgentContext, schema: Schema, known: Sequence[Definition], values: Sequence[ValueMatch]
+) -> tuple[Link, ...]:
+    """The links of the state; with what was taught, they are found in the schema that has it."""
+    if not known or not toolbox.options.hints:
+        return tuple(Link(**each) for each in state["links"])
+    evidence = without_names(state["evidence"], {each.name for each in known})
+    return link(with_definitions(schema, known), f"{asked(state)} {evidence}".strip(), values)
 
 
 def values_of(state: State) -> tuple[ValueMatch, ...]:
@@ -321,7 +370,7 @@ def since(start: float) -> float:
 def candidates_of(state: State, toolbox: AgentContext, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
     """A candidate for each plan and its text in the reply, repaired and run; together they have the time of one query."""
     values, question = values_of(state), asked(state)
-    sqls = [translated(toolbox, toolbox.profile.read_sql(text)) for text in reply.texts]
+    sqls = [translated(toolbox, toolbox.profile.read_sql(text), state) for text in reply.texts]
     checked = [check_sql(toolbox, sql, values, question) for sql in sqls]
 
     def run(sql: str, deadline_s: float) -> Outcome:

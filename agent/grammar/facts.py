@@ -97,8 +97,12 @@ class Facts:
         return literal_set(frozenset(map(_quote, {"start of day", "start of month", "start of year", "localtime", *moved})))
 
     def may_measure(self, place: ColumnRef | None) -> bool:
-        """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name."""
-        return place not in self._silent_identifiers
+        """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name, and words
+        without digits are no amounts."""
+        column = self.columns.get(place) if place else None
+        return place not in self._silent_identifiers and not (
+            column and _holds(column) == "words" and not _digits(column)
+        )
 
     def may_test(self, place: ColumnRef) -> bool:
         """Whether a condition may begin with this column, which may be an identifier where it is held equal to other ones."""
@@ -229,6 +233,10 @@ def literal_set(texts: frozenset[str]) -> WordSet:
 
 def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def _digits(column: Column) -> bool:
+    return any(any(letter.isdigit() for letter in sample) for sample in column.samples)
 
 
 def _holds(column: Column) -> str:

@@ -8,6 +8,7 @@ from langgraph.types import Command
 
 from agent.candidates import (
     Tools,
+    applied_definitions,
     asked,
     begin,
     check_sql,
@@ -26,6 +27,7 @@ from agent.nodes.link import without_unmeant
 from agent.observe.audit import run_sql
 from agent.observe.step_record import tool_step
 from agent.presentation.checks import result_doubts
+from agent.presentation.headings import in_taught_words
 from agent.presentation.present import plainly, present
 from agent.presentation.sentence import sentence
 from agent.presentation.shown import Shown
@@ -89,7 +91,7 @@ def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]
 def _to_run(state: State, toolbox: AgentContext) -> str:
     """The candidate in the database's dialect. What is not the model's text, such as a stored example, is in it already."""
     sql = state["candidate"]
-    return translated(toolbox, sql) if sql in state["log_probs"] else sql
+    return translated(toolbox, sql, state) if sql in state["log_probs"] else sql
 
 
 def _outcome(result: Result | QueryError) -> str:
@@ -105,7 +107,10 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
     if state["unsure"]:
         return {"answer": state["unsure"]} | recorded(state, runtime, tool_step("answer", since(start)))
     toolbox.shown = _shown(toolbox, state["sql"])
-    text = in_words(state, toolbox)
+    taught = toolbox.optional("present", partial(applied_definitions, state, toolbox), [])
+    if toolbox.shown and taught:
+        toolbox.shown = toolbox.optional("present", partial(in_taught_words, toolbox.shown, taught), toolbox.shown)
+    text = " ".join((in_words(state, toolbox), *(each.told for each in taught)))
     turns = state.get("turns") or []
     if state["preview"] is not None:
         turns = toolbox.optional("remember", lambda: [*turns, turn_of(state)], turns)

@@ -422,7 +422,9 @@ def _new_readings(state: State, judgement: Judgement, toolbox: AgentContext) -> 
 def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: AgentContext) -> RankedReading:
     """The candidate as if it were the answer. `written_sql`: as the model wrote it, before repair."""
     result, sql = cast("Result", candidate.outcome), candidate.sql
-    attempt = Attempt(sql=sql, repaired=sql != translated(toolbox, written_sql), error=None, row_count=len(result.rows))
+    attempt = Attempt(
+        sql=sql, repaired=sql != translated(toolbox, written_sql, state), error=None, row_count=len(result.rows)
+    )
     as_if = state | {
         "sql": sql,
         "candidate": written_sql,

@@ -186,11 +186,12 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
         return Command(update=known | recorded(state, runtime, step), goto="check")
     schema = toolbox.database.schema()
     question = asked(state)
-    text = f"{question} {state['evidence']}".strip()
+    meant = toolbox.options.knowledge.meant(question)
+    text = " ".join(filter(None, (question, state["evidence"], *meant)))
     values = match_values(toolbox.database, text) if toolbox.options.values else ()
     if toolbox.options.clarify:
         values = as_told(values, state["evidence"])
-    links = link(schema, question, values) if toolbox.options.hints else ()
+    links = link(schema, " ".join((question, *meant)), values) if toolbox.options.hints else ()
     step = tool_step("link", since(start), f"{_counted(links, 'link')}, {_counted(values, 'value')}")
     update = {"values": [asdict(value) for value in values], "links": [asdict(each) for each in links]}
     if told := _told(state, toolbox, links, values):

@@ -79,7 +79,9 @@ def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"
     candidates = [toolbox.profile.read_sql(text) for text in reply.texts]
 
     def better() -> int:
-        checked = [check_sql(toolbox, translated(toolbox, sql), values_of(state), asked(state)) for sql in candidates]
+        checked = [
+            check_sql(toolbox, translated(toolbox, sql, state), values_of(state), asked(state)) for sql in candidates
+        ]
         return choose_reading(state, toolbox.database.schema(), checked)
 
     chosen = toolbox.optional("choose", better, 0)
@@ -99,7 +101,7 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     now = slots(state, toolbox)
     reply = ask_model(toolbox, "refine", now, attempt=len(attempts), temperature=temperature, bound=not lost)
     sql = toolbox.profile.read_sql(reply.texts[0])
-    to_run = translated(toolbox, sql)
+    to_run = translated(toolbox, sql, state)
     if not any(same_sql(to_run, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
         update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
         return Command(update=update, goto="check")

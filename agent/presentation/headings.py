@@ -9,11 +9,13 @@ by. The query with them is run as well as the model's own, and counts only where
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from agent.presentation.sentence import plural, singular, without_key_word, words
+from agent.presentation.shown import Shown
+from tools.linking.taught import Definition
 from tools.linking.word_forms import name_words, stem
 from tools.result import QueryError, Result
 from tools.schema import ColumnRef, Schema, Table
@@ -43,6 +45,18 @@ def heading(item: exp.Expr, schema: Schema) -> str:
     if isinstance(item, exp.Alias):
         return words(item.alias)
     return _of(item, schema)
+
+
+def in_taught_words(shown: Shown, taught: Sequence[Definition]) -> Shown:
+    """What is shown, with the names that people taught in the place of their formulas."""
+
+    def named(text: str) -> str:
+        for each in taught:
+            text = text.replace(heading(each.formula, Schema((), "sqlite")), each.name)
+        return text
+
+    columns = tuple(replace(column, heading=named(column.heading)) for column in shown.columns)
+    return replace(shown, columns=columns, done=named(shown.done))
 
 
 def count_of(item: exp.Expr, schema: Schema) -> str:

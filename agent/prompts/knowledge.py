@@ -12,12 +12,13 @@ examples: they write them by hand, or give an answer a thumbs-up.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.prompts.slots import example_text
 from tools.databases.annotations import Annotations, Relation
+from tools.linking.taught import is_said
 from tools.linking.word_forms import STOP_WORDS, split, stem, word_set
 from tools.schema import ColumnRef
 
@@ -25,6 +26,7 @@ FILES = ("terms.md", "metrics.md")
 EXAMPLES, LABELS, RELATIONS, COLUMNS = "examples.md", "labels.md", "relations.md", "columns.md"
 MOST_ITEMS = 4
 MOST_EXAMPLES = 3  # in prompts that show examples by themselves
+LONGEST_NAME = 4  # words of a description that are a name
 SAID = 0.5  # least share of an item's words, weighted by rarity, that a question must contain
 _ITEM = re.compile(r"[-*] (?P<name>[^:]+): *(?P<meaning>\S.*)")
 _EXAMPLE = re.compile(r"^## +(?P<question>\S[^\n]*)\n+```sql\n(?P<sql>.*?)\n```", re.MULTILINE | re.DOTALL)
@@ -44,11 +46,13 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """The items for one database; there may be none. examples: questions and their SQL. labels: by table, in lower case, the
+    """The items for one database; there may be none. examples: questions and their SQL. names: what people say, and
+    what they mean by it. labels: by table, in lower case, the
     columns that name its rows. annotations: of the database's columns."""
 
     items: tuple[Item, ...] = ()
     examples: tuple[tuple[str, str], ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     annotations: Annotations = field(default_factory=Annotations)
 
@@ -64,10 +68,35 @@ class Knowledge:
         scores = _said([item.name for item in self.items], question)
         return tuple(self.items[place].text for place in _best(scores, MOST_ITEMS) if scores[place] >= SAID)
 
+    def meant(self, question: str) -> tuple[str, ...]:
+        """What the names that the question says mean, in the words of who taught them; linking reads them too."""
+        return tuple(meaning for name, meaning in self.names if is_said(name, question))
+
     def similar(self, question: str) -> tuple[tuple[str, str], ...]:
         """At most `MOST_EXAMPLES` examples whose questions share words with this one, the most similar first."""
         scores = _said([asked for asked, _ in self.examples], question)
         return tuple(self.examples[place] for place in _best(scores, MOST_EXAMPLES) if scores[place] > 0)
+
+
+_SAID_SO = re.compile(r"\s*(?P<name>[^=:;]+?)\s*(?:=|:|\bmeans\b)\s*(?P<meaning>[^=].*)", re.DOTALL)
+
+
+def names_in(evidence: str) -> Iterator[tuple[str, str]]:
+    """What the asker says that words mean: "revenue = price * amount; lost means state is gone".
+
+    >>> list(names_in("revenue = price * amount; lost means state is 'gone'; be careful"))
+    [('revenue', 'price * amount'), ('lost', "state is 'gone'")]
+    """
+    for part in evidence.split(";"):
+        if found := _SAID_SO.fullmatch(part):
+            yield found["name"].strip(" `\"'"), found["meaning"].strip()
+
+
+def without_names(evidence: str, names: Collection[str]) -> str:
+    """The evidence without what it says of these names."""
+    parts = evidence.split(";")
+    kept = [part for part in parts if not any(name in names for name, _ in names_in(part))]
+    return evidence if len(kept) == len(parts) else ";".join(kept).strip()
 
 
 def _said(names: Sequence[str], question: str) -> list[float]:
@@ -98,11 +127,17 @@ def read_knowledge(folder: Path) -> Knowledge:
     """Read a knowledge folder. Raises KnowledgeError."""
     if not folder.is_dir():
         raise KnowledgeError(f"{folder} is no folder; make it, with {', '.join(FILES)} or {EXAMPLES} in it")
-    items = [item for name in FILES for item in _named(folder / name)]
+    names = [pair for name in FILES for pair in _named(folder / name)]
+    items = [Item(name, f"{name}: {meaning}") for name, meaning in names]
     pairs = examples(folder)
     items += [Item(question, example_text(question, sql)) for question, sql in pairs]
     annotations = Annotations(tuple(_relations(folder / RELATIONS)), dict(_descriptions(folder / COLUMNS)))
-    return Knowledge(tuple(items), tuple(pairs), _labels(folder / LABELS), annotations)
+    names += [
+        (name, f"{table}.{column}")
+        for (table, column), text in annotations.descriptions.items()
+        for name in _short(text)
+    ]
+    return Knowledge(tuple(items), tuple(pairs), tuple(names), _labels(folder / LABELS), annotations)
 
 
 def _relations(path: Path) -> Iterator[Relation]:
@@ -126,6 +161,14 @@ def _descriptions(path: Path) -> Iterator[tuple[ColumnRef, str]]:
             raise KnowledgeError(f"{path}, line {number}: write `- table.column: what it means`")
 
 
+def _short(description: str) -> Iterator[str]:
+    """What people may call the column by its description: "distance in kilometres" and "distance"."""
+    first = re.split(r"[,.;:(]", description)[0].strip()
+    for name in dict.fromkeys((first, re.split(r" (?:in|with|without|per|as|at) ", first)[0])):
+        if 0 < len(split(name)) <= LONGEST_NAME and not STOP_WORDS.issuperset(word.key for word in split(name)):
+            yield name
+
+
 def _labels(path: Path) -> dict[str, tuple[str, ...]]:
     """The columns that name the rows of tables, from lines such as `- people: first_name, last_name`."""
     lines = [(number, line.strip()) for number, line in enumerate(_text(path).splitlines(), 1)]
@@ -141,11 +184,11 @@ def _labels(path: Path) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _named(path: Path) -> Iterator[Item]:
+def _named(path: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(_text(path).splitlines(), 1):
         found = _ITEM.fullmatch(line.strip())
         if found:
-            yield Item(found["name"].strip("*_` "), f"{found['name'].strip('*_` ')}: {found['meaning']}")
+            yield found["name"].strip("*_` "), found["meaning"]
         elif line.startswith(("- ", "* ")):
             raise KnowledgeError(f"{path}, line {number}: write `- name: what it means`")
 

@@ -7,15 +7,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from tools.linking.match_values import ValueMatch
 from tools.linking.word_forms import NUMBER_WORDS, STOP_WORDS, Word, name_stems, name_words, split, stem, word_set
 from tools.schema import ColumnRef, Schema, derived
-from tools.sql.join_graph import Edge, edges
+from tools.sql.join_graph import Edge, described_as_identifiers, edges
 from tools.sql.scope import is_number, type_kind
 
 LONGEST_PHRASE = 6  # words; runs of capitalised words and texts in quotes may be longer
 SURE = 0.97
+CERTAIN = 2.0  # score of what was taught, or is a period: it is meant wherever it is said
 NUMBER = re.compile(r"\d+(?:,\d{3})+|\d+(?:\.\d+)?")
 _QUOTED = re.compile(r"\"([^\"]+)\"|'((?:[^']|'')+)'|“([^”]+)”|‘([^’]+)’")
 _VALUE_OF = {word: str(number) for number, word in enumerate(NUMBER_WORDS)} | {
@@ -61,9 +63,37 @@ class QuestionContext:
             return ()
         places: dict[str, set[ColumnRef]] = {}
         for match in self.values:
-            if match.score >= SURE and len(match.phrase) > 1 and self.marked(match.phrase):
+            surely = match.score >= SURE and len(match.phrase) > 1 and self.marked(match.phrase)
+            if surely or match.score >= CERTAIN:
                 places.setdefault(match.phrase, set()).add(place_of(match))
         return tuple(dict.fromkeys(map(frozenset, places.values())))
+
+
+_SHORT = re.compile(r"(?<![\w.,])(\d+(?:,\d{3})*(?:\.\d+)?) ?(k|m|bn|thousand|million|billion)(?!\w)", re.IGNORECASE)
+_TIMES = {
+    "k": 1000,
+    "thousand": 1000,
+    "m": 1_000_000,
+    "million": 1_000_000,
+    "bn": 1_000_000_000,
+    "billion": 1_000_000_000,
+}
+
+
+def with_plain_numbers(question: str) -> str:
+    """The question with numbers as SQL has them. A single m with a space before it may be metres, and stays.
+
+    >>> with_plain_numbers("more than 1.5k, 2 million or 3M but under 5 m")
+    'more than 1500, 2000000 or 3000000 but under 5 m'
+    """
+
+    def plain(found: re.Match[str]) -> str:
+        number, unit = found[1].replace(",", ""), found[2]
+        if unit.lower() in ("m", "k") and (" " in found[0] or unit == "m"):
+            return found[0]
+        return f"{(Decimal(number) * _TIMES[unit.lower()]).normalize():f}"
+
+    return _SHORT.sub(plain, question)
 
 
 def _runs(text: str) -> Iterator[str]:
@@ -216,7 +246,7 @@ def counted_columns(schema: Schema, question: str, values: Sequence[ValueMatch] 
     >>> [sorted(places) for places in counted_columns(Schema((room,), "sqlite"), "How many beds are there?")]
     [[('room', 'beds')]]
     """
-    keys, taken = keys_of(schema), words_of_values(question, values)
+    keys, taken = keys_of(schema) | described_as_identifiers(schema), words_of_values(question, values)
     numbers: dict[str, set[ColumnRef]] = {}
     for table in schema.tables:
         for column in table.columns:

@@ -147,6 +147,7 @@ def connect(graph: JoinGraph, tables: Sequence[str]) -> tuple[Edge, ...] | None:
 
 
 _KEY = re.compile(r".(id|code|key|no|num|number)$")
+_NO_AMOUNT = re.compile(r"\bidentifier\b|\bnot an? (?:count|amount|quantity|measure|number of)\b", re.IGNORECASE)
 _IDENTIFIER = re.compile(r"(^|_|[a-z])id$")
 
 
@@ -246,7 +247,14 @@ def identifiers(schema: Schema) -> frozenset[ColumnRef]:
         and _IDENTIFIER.search(keys[0].name.lower())
     }
     refers = {here for here, there in _declared_pairs(schema) if _IDENTIFIER.search(here[1]) or there in own}
-    return frozenset(own | refers)
+    return frozenset(own | refers | described_as_identifiers(schema))
+
+
+@derived
+def described_as_identifiers(schema: Schema) -> frozenset[ColumnRef]:
+    """Columns of whose numbers a description says that they count nothing: "flight number, not a count"."""
+    columns = ((table, column) for table in schema.tables for column in table.columns if column.comment)
+    return frozenset((t.name.lower(), c.name.lower()) for t, c in columns if _NO_AMOUNT.search(c.comment))
 
 
 def _declared_pairs(schema: Schema) -> Iterator[tuple[ColumnRef, ColumnRef]]:

@@ -295,7 +295,8 @@ def test_it_reaches_the_prompt_and_an_empty_folder_leaves_the_prompt_as_it_is(
         prompts.append(_prompt(conversation.toolbox))
     assert prompts[0] == prompts[1]
     assert "knowledge:" not in prompts[0]
-    assert prompts[2].replace("knowledge: star: a singer with a concert\n", "") == prompts[0] != prompts[2]
+    taught = prompts[2].replace("knowledge: star: a singer with a concert\n", "")
+    assert taught != prompts[2] and taught.replace("name; concert\n", "name\n") == prompts[0]
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,9 @@ def _load_by(
 
 
 def _line(error: duckdb.Error) -> str:
-    return str(error).strip().splitlines()[0]
+    first = str(error).strip().splitlines()[0]
+    nested = re.search(r"JSON exceeds maximum recursion depth of (\d+)", first)
+    return f"it is nested more than {nested[1]} levels deep; save a part of it that is flatter" if nested else first
 
 
 def _is_unsplit(connection: duckdb.DuckDBPyConnection, table: str) -> bool:

@@ -116,6 +116,15 @@ def test_broken_json_is_said_with_its_place(tmp_path: Path, text: str, place: st
         open_database(path, isolated=True)
 
 
+@pytest.mark.parametrize("text", ["[" * 300 + "1" + "]" * 300, '{"a":' * 300 + "1" + "}" * 300])
+def test_json_of_300_levels_ends_in_one_line(tmp_path: Path, text: str) -> None:
+    """It "takes too much memory to load", and later told of the engine's recursion."""
+    path = tmp_path / "deep.json"
+    path.write_text(text)
+    with pytest.raises(OpenError, match="nested more than 128 levels deep; save a part of it that is flatter"):
+        open_database(path, isolated=True)
+
+
 def test_json_with_a_mark_and_in_a_wrapper(tmp_path: Path) -> None:
     marked, wrapped, deep, several = (tmp_path / f"{name}.json" for name in ("marked", "wrapped", "deep", "several"))
     marked.write_bytes(b'\xef\xbb\xbf[{"a":1}]')
