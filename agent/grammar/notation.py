@@ -14,7 +14,16 @@ from dataclasses import dataclass, replace
 from agent.grammar import visible_names
 from agent.grammar.facts import literal_set
 from agent.grammar.scope import Catalog, Nature, Output, Relation, Scope
-from agent.grammar.words import DATE_FORMATS, DATE_FUNCTIONS, Function, WordSet, makes_alias, name_set, plain_set
+from agent.grammar.words import (
+    DATE_FORMATS,
+    DATE_FUNCTIONS,
+    WITHIN_DATES,
+    Function,
+    WordSet,
+    makes_alias,
+    name_set,
+    plain_set,
+)
 
 _TOKEN = re.compile(r"'[^']+'|<\w+>|\{\w+\}|\w+|[=()|?*]")
 
@@ -335,10 +344,11 @@ def _callable(scope: Scope) -> frozenset[str]:
         return frozenset()
     kinds = {"scalar"} | ({"aggregate"} if scope.aggregates else set()) | ({"window"} if scope.windows else set())
     facts = scope.catalog.facts
-    unknown = DATE_FUNCTIONS if facts is not None and not facts.dated and scope.catalog.dialect == "sqlite" else ()
-    return frozenset(
-        name for name, function in scope.catalog.functions.items() if function.kind in kinds and name not in unknown
-    )
+    found = frozenset(name for name, function in scope.catalog.functions.items() if function.kind in kinds)
+    if scope.timing:
+        return found & WITHIN_DATES
+    undated = facts is not None and not facts.dated and scope.catalog.dialect == "sqlite"
+    return found - DATE_FUNCTIONS if undated else found
 
 
 def _accept_function(scope: Scope, key: str) -> Step | None:
@@ -392,7 +402,7 @@ def _enter(within: bool, adding: bool = False, timing: bool = False) -> Action:
 
     def apply(scope: Scope) -> Scope | None:
         inner = replace(scope, parentheses=scope.parentheses + 1, windows=False, testing=False, joints=0)
-        barred = scope.barred if timing else None
+        barred = scope.barred if timing or scope.timing else None
         deeper = replace(inner, adding=adding, timing=timing or scope.timing, barred=barred)
         return replace(deeper, aggregates=False, within=True) if within else deeper
 

@@ -52,7 +52,9 @@ def qualifiers(scope: Scope) -> frozenset[str]:
 
 
 def _with_sense(scope: Scope, names: frozenset[str]) -> frozenset[str]:
-    """Inside SUM, AVG and functions of dates, and after `-` and `/`, the qualifiers of which some column makes sense, or all."""
+    """Inside SUM, AVG and functions of dates, and after `-` and `/`: the qualifiers with a column that makes sense there, or
+    all if there is none.
+    """
     facts = scope.catalog.facts
     if facts is None or not (scope.adding or scope.timing or scope.barred):
         return names

@@ -57,6 +57,7 @@ BAD = {
     "select date(max(queued)) from jobs": "seconds within a function",
     "select date(billed) from jobs": "a spelling that the engine does not read",
     "select avg(julianday(opened) - julianday(opened)) from jobs": "a difference that is always 0",
+    "select julianday(unicode(opened)) from jobs": "what is no date any more",
     "select price - price from jobs": "a difference that is always 0",
     "select queued - id from jobs": "a difference of a time and the number of a row",
     "select price / jobs.state from jobs": "a ratio of an amount and a word",
