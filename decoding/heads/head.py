@@ -73,6 +73,7 @@ class Head(nn.Module):
             raise ValueError(f"a {config.kind} head has no size {unknown[0]}; it has: {', '.join(self.sizes)}")
         self.config = config
         self.identity: TargetIdentity | None = None
+        self.kept: dict[str, Any] = {}  # what runtimes compute once for it, such as graphs; it goes with the head
 
     def size(self, name: str) -> Any:
         """A size of this head, or the kind's default."""

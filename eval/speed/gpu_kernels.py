@@ -8,6 +8,7 @@ Times whole forwards with random weights of real sizes, steps relative to the fl
 of published sizes. Random heads guess nothing right; what their drafts take does not depend on that.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -437,6 +438,8 @@ def measure_heads(
             rounds.append(each)
             if len(rounds) == _HEAD_ROUNDS:
                 break
+        del head, drafter
+        gc.collect()  # a head and its graphs refer to each other
         steady = rounds[_HEAD_SETTLING:]
         draft_ms = median(each.draft_ms for each in steady)
         yield {

@@ -47,7 +47,8 @@ def fetched_pair(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def fetched_pairs(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
     """`fetched_pair` for several. Waits for the device once."""
-    tokens, scores = fetched_pair(*(torch.cat([each.flatten() for each in part]) for part in zip(*pairs, strict=True)))
+    flat = [(ids.flatten(), values.flatten()) for ids, values in pairs]
+    tokens, scores = fetched_pair(torch.cat([ids for ids, _ in flat]), torch.cat([values for _, values in flat]))
     ends = list(accumulate((ids.numel() for ids, _ in pairs), initial=0))
     places = [(slice(*ends[at : at + 2]), ids.shape) for at, (ids, _) in enumerate(pairs)]
     return [(tokens[place].view(shape), scores[place].view(shape)) for place, shape in places]

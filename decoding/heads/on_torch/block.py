@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -384,12 +383,9 @@ class DominoLoop:
         return torch.cat(found, 1)
 
 
-_LOOPS: WeakKeyDictionary[DominoHead, DominoLoop] = WeakKeyDictionary()
-
-
 def domino_loop(head: DominoHead, context: TensorContext) -> DominoLoop:
     """The head's loop for this target; one for all its texts."""
-    loop = _LOOPS.get(head)
+    loop: DominoLoop | None = head.kept.get("loop")
     if loop is None or loop.embedding is not context.embedding:
-        loop = _LOOPS[head] = DominoLoop(head, context)
+        loop = head.kept["loop"] = DominoLoop(head, context)
     return loop

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -69,6 +69,8 @@ _MOST_GRAPHS = 16  # of a head
 
 class TableHead(Protocol):
     """A head whose pass can read and write the texts' tables of keys and values."""
+
+    kept: dict[str, Any]
 
     @property
     def all_sizes(self) -> dict[str, Any]: ...
@@ -134,14 +136,11 @@ class TableGraphs:
         return self._turns[count]
 
 
-_GRAPHS: WeakKeyDictionary[TableHead, TableGraphs] = WeakKeyDictionary()
-
-
 def table_graphs(head: TableHead, embedding: Tensor) -> TableGraphs:
     """The head's passes for this target, for all its texts."""
-    graphs = _GRAPHS.get(head)
+    graphs: TableGraphs | None = head.kept.get("graphs")
     if graphs is None or graphs.embedding is not embedding:
-        graphs = _GRAPHS[head] = TableGraphs(head, embedding)
+        graphs = head.kept["graphs"] = TableGraphs(head, embedding)
     return graphs
 
 

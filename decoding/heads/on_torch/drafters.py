@@ -158,6 +158,7 @@ class TorchEagle3:
         seen = torch.ones(count, self.pairs + count, dtype=torch.bool, device=device).tril(self.pairs)
         embedded = self._head.embedded(sent(tokens, device), self._embedding)
         places = positions.start + torch.arange(count, device=device)
+        states: Tensor
         states, own = self._head(embedded, self._features, places, [self._committed()], seen)
         for part, new in zip((slice(planes), slice(planes, None)), own, strict=True):
             self._rows.data[part, self.pairs : self.pairs + count] = new
@@ -165,7 +166,7 @@ class TorchEagle3:
 
     def _committed(self) -> KeysValues:
         """Views of the keys and values of all pairs."""
-        keys, values = self._rows.data[:, : self.pairs].split(self._planes)
+        keys, values = torch.split(self._rows.data[:, : self.pairs], self._planes)
         return keys, values
 
     def root(self) -> Tensor:

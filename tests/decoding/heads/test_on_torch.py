@@ -1,5 +1,7 @@
 """What heads on torch's operators keep and compute once, so that a GPU is not fed by the host."""
 
+import gc
+import weakref
 from dataclasses import fields
 from typing import Any
 
@@ -140,6 +142,20 @@ def test_the_rows_of_a_whole_vocabulary_are_made_once_for_a_head() -> None:
     first, second = TorchPaths(head, target, TOKENS), TorchPaths(head, target, TOKENS[:2])
     assert first._factor_rows is second._factor_rows
     assert TorchPaths(head, context(), TOKENS)._factor_rows is not first._factor_rows, "of another LM head"
+
+
+@pytest.mark.parametrize("kind", ["path_tree", "eagle3"])
+def test_graphs_and_tables_go_with_their_head(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were kept by a table whose values referred to its keys: gigabytes of every head stayed on a GPU."""
+    small_head.cache_clear()
+    rounds(kind, True, monkeypatch) if kind == "path_tree" else trees(True, monkeypatch)
+    head = weakref.ref(small_head(kind, WIDTH, VOCAB))
+    found = head()
+    assert found is not None and "graphs" in found.kept
+    del found
+    small_head.cache_clear()
+    gc.collect()
+    assert head() is None
 
 
 def test_a_context_on_torch_is_the_context() -> None:
