@@ -50,11 +50,13 @@ class QueryError:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one query may use: seconds of wall time, rows returned, MiB of engine memory."""
+    """What one query may use: seconds of wall time, rows returned, MiB of engine memory; and rows that the engine's plan may
+    expect in one of its steps, before the query runs (0: any number)."""
 
     deadline_s: float = 30.0
     max_rows: int = 1000
     memory_limit_mb: int = 1024
+    expected_rows: int = 0
 
 
 DEFAULT_LIMITS = Limits()

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from tools.databases.database import Database
+from tools.databases.guarded_database import largest_step
 from tools.result import QueryError, Result
 from tools.schema import ColumnRef, Schema, Table
 from tools.sql.join_graph import edges, joinable
@@ -401,17 +402,16 @@ def ties(case: _Case) -> Iterator[Finding]:
 
 
 _CHECKS = (multiplied_totals, repeated_rows, off_keys, null_comparisons, nulls_left_out, ties)
-_ESTIMATES = re.compile(r"~([\d,]+) rows|\brows=(\d+)")
 _SCAN = re.compile(r"SCAN (?!CONSTANT)(\S+)")
 
 
 def _cost(database: Database, sql: str) -> Iterator[Finding]:
     """What the engine expects to read, by its own plan."""
     plan = database.plan(sql)
-    cells = [str(cell) for row in plan.rows for cell in row] if isinstance(plan, Result) else []
-    estimates = [int((one or other).replace(",", "")) for one, other in _ESTIMATES.findall("\n".join(cells))]
-    scans = [found[1] for cell in cells if (found := _SCAN.match(cell))]
-    if estimates:
-        yield Finding("cost", "note", f"The engine expects {max(estimates):,} rows in the largest step of its plan.")
+    if not isinstance(plan, Result):
+        return
+    scans = [found[1] for row in plan.rows for cell in row if (found := _SCAN.match(str(cell)))]
+    if largest := largest_step(plan):
+        yield Finding("cost", "note", f"The engine expects {largest} in the largest step of its plan.")
     elif scans:
         yield Finding("cost", "note", f"The engine reads every row of {', '.join(dict.fromkeys(scans))}.")

@@ -251,6 +251,14 @@ Deadline = Annotated[
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
 MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
+ExpectedRows = Annotated[
+    int,
+    typer.Option(
+        "--expected-rows",
+        min=0,
+        help="Run no query of which the engine's own plan expects more rows in one of its steps; 0: run all.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; an interrupted run there is resumed.")]
 
@@ -341,12 +349,13 @@ class Query:
     limit: Limit = None
     timeout: Timeout = 30.0
     memory_limit: MemoryLimit = 1024
+    expected_rows: ExpectedRows = 0
 
     def limits(self, most_rows: int = SHOWN_ROWS) -> "Limits":
         """The limits; `most_rows`: of a query where no limit is given."""
         from tools.result import Limits
 
-        return Limits(deadline_s=self.timeout, max_rows=self.limit or most_rows, memory_limit_mb=self.memory_limit)
+        return Limits(self.timeout, self.limit or most_rows, self.memory_limit, self.expected_rows)
 
 
 @dataclass(frozen=True, slots=True)

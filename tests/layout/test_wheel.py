@@ -21,7 +21,7 @@ from hatchling.builders.wheel import WheelBuilder
 
 import sqlagent
 from decoding.errors import DISTRIBUTION, pip_install
-from hatch_build import Names, rewritten
+from hatch_build import Names, rewritten, write_bundle
 from tests.layout.rooms import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,3 +169,19 @@ def test_messages_and_documents_name_our_distribution() -> None:
         assert "sqlagent[" not in text and "pip install sqlagent`" not in text, file
         named = [part.split("]")[0] for part in text.split(f"{DISTRIBUTION}[")[1:]]
         assert all(extra in extras for each in named for extra in each.split(",")), file
+
+
+def test_the_bundle_holds_what_its_manifest_starts(wheel: Path, installed: Path, elsewhere: Path) -> None:
+    """Without uv: its one command is run by the environment that uv would make."""
+    with_file = elsewhere / "sqlagent.mcpb"
+    write_bundle(wheel, with_file)
+    with zipfile.ZipFile(with_file) as bundle:
+        bundle.extractall(elsewhere)
+    manifest = json.loads((elsewhere / "manifest.json").read_text())
+    assert set(manifest) >= {"manifest_version", "name", "version", "description", "author", "server"}
+    project = tomllib.loads((elsewhere / "pyproject.toml").read_text())
+    assert (elsewhere / project["tool"]["uv"]["sources"]["sqlagent-local"]["path"]).exists()
+    _, _, folder, *command = manifest["server"]["mcp_config"]["args"]
+    assert folder == "${__dirname}" and command[-1] == "${user_config.database}" and manifest["user_config"]["database"]
+    told = run(elsewhere, str(installed / "python"), *command[:2], "--help")
+    assert "Model Context Protocol" in told

@@ -140,6 +140,32 @@ _SORTS = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
 _STOPPED = ("timeout", "memory", "interrupted", "connection")
 
 
+_ESTIMATES = re.compile(r"~([\d,]+) rows|\brows=(\d+)(?: width=(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an engine's plan expects of one of its steps; bytes: 0 where it does not tell them."""
+
+    rows: int
+    bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} rows" + (f" ({self.bytes / 1e6:,.1f} MB)" if self.bytes else "")
+
+
+def largest_step(plan: Result) -> Step | None:
+    """The step of a plan with most rows, read from what DuckDB, PostgreSQL, MySQL and MariaDB print; None where none is told."""
+    if "rows" in plan.columns:  # MySQL and MariaDB
+        told = [row[plan.columns.index("rows")] for row in plan.rows]
+        found = [Step(int(str(rows))) for rows in told if str(rows).isdecimal()]
+    else:
+        text = "\n".join(str(cell) for row in plan.rows for cell in row)
+        counted = [(int((one or other).replace(",", "")), int(width or 0)) for one, other, width in _ESTIMATES.findall(text)]
+        found = [Step(rows, rows * width) for rows, width in counted]
+    return max(found, key=lambda step: step.rows, default=None)
+
+
 class GuardedDatabase(ABC):
     """The base of `tools.databases.database.Database`s that run statements themselves.
 
@@ -269,10 +295,23 @@ class GuardedDatabase(ABC):
             return statement
         if self._held_to and (objection := outside_rules(statement.tree, self._held_to)):
             return objection
+        if limits.expected_rows and not prefix and (objection := self._too_large(statement.text, limits)):
+            return objection
         outcome = self._run(statement.text, limits, prefix)
         if not isinstance(outcome, QueryError):
             return outcome
         return replace(outcome, position=statement.spelling.origin(outcome.position))
+
+    def _too_large(self, text: str, limits: Limits) -> QueryError | None:
+        """Why the statement is not run, by what the engine's plan expects. What cannot be planned fails when it runs."""
+        if self._explain_prefix is None or self.dialect == "sqlite":
+            return QueryError("other", f"no plan tells rows for {self.dialect}: leave --expected-rows out")
+        plan = self._run(text, replace(limits, max_rows=DEFAULT_LIMITS.max_rows), self._explain_prefix)
+        step = largest_step(plan) if isinstance(plan, Result) else None
+        if step is None or step.rows <= limits.expected_rows:
+            return None
+        told = f"not run: the engine expects {step} in one step of its plan, and {limits.expected_rows:,} rows are allowed"
+        return QueryError("timeout", f"{told}; ask for less, or allow more with --expected-rows")
 
     def _judged(self, sql: str) -> ApprovedQuery | QueryError:
         try:

@@ -116,7 +116,7 @@ def test_the_mcp_server_does_no_harm(place: Place) -> None:
     with (
         Assistant(place.opened(isolated=True), ModelChoice(), limits=place.limits) as assistant,
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(Client(server_of(assistant))) as client,
+        portal.wrap_async_context_manager(Client(server_of({"shop": assistant}))) as client,
     ):
 
         def run(sql: str) -> tuple[bool, str]:

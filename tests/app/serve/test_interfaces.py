@@ -144,7 +144,7 @@ def test_served_and_called_from_python(tiny: str, capsys: pytest.CaptureFixture[
 def test_mcp(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (
         Assistant(open_database(shop), ModelChoice()) as assistant,
-        serving(server_of(assistant).streamable_http_app()) as url,
+        serving(server_of({"shop": assistant}).streamable_http_app()) as url,
     ):
         exec(EXAMPLES["Model Context Protocol"].replace("http://127.0.0.1:8001", url), {})
     assert capsys.readouterr().out == "{'columns': ['customers'], 'rows': [[2]], 'truncated': False}\n"
@@ -243,7 +243,7 @@ def assistant(database: Database) -> Assistant:
 @pytest.mark.parametrize("node", NODES)
 def test_mcp_says_what_failed(assistant: Assistant, node: str) -> None:
     async def asked() -> Any:
-        async with Client(server_of(assistant)) as client:
+        async with Client(server_of({"shop": assistant})) as client:
             return await client.call_tool("ask", {"question": "How many singers are there?"})
 
     with planted_node(node, _error()):
@@ -258,7 +258,7 @@ def test_mcp_says_why_a_tool_failed(assistant: Assistant, monkeypatch: pytest.Mo
         raise _error()
 
     async def asked(tool: str, **arguments: str) -> str:
-        async with Client(server_of(assistant)) as client:
+        async with Client(server_of({"shop": assistant})) as client:
             return (await client.call_tool(tool, arguments)).content[0].text  # type: ignore[union-attr]
 
     monkeypatch.setattr(assistant, "schema", fails)
