@@ -187,7 +187,7 @@ class RemoteModel:
         options = options or AgentOptions()
         if options.race:
             raise OptionRefused(
-                "--race decodes a step again plainly, which an endpoint cannot be told to do: leave it out"
+                "--race decodes a step again without drafts, which an endpoint cannot do: leave it out"
             )
         if options.at_least:
             raise OptionRefused(

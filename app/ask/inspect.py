@@ -216,9 +216,9 @@ def logs(
         ),
     ] = "",
     text: Annotated[str, typer.Option("--text", help="Only with this text in question, SQL or message.")] = "",
-    since: Annotated[datetime | None, typer.Option("--since", help="Only from this time on.")] = None,
+    since: Annotated[datetime | None, typer.Option("--since", help="Only entries since this time.")] = None,
     most: Annotated[int, typer.Option("--most", "-n", min=1, help="Most entries to show: the newest ones.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries come, until Ctrl+C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new entries until Ctrl+C.")] = False,
     as_json: options.Json = False,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print CSV on stdout; an apostrophe keeps spreadsheets from computing a text.")

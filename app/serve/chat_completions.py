@@ -143,9 +143,9 @@ MOST_ALTERNATIVES = 20
 
 # What would change the text, with the values that do not, and what to do instead.
 NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "logit_bias": (({},), "logits are not changed: leave it out, or prescribe a form with response_format"),
-    "tools": (([],), "tools are not called: leave it out, or prescribe a form with response_format"),
-    "functions": (([],), "functions are not called: leave it out, or prescribe a form with response_format"),
+    "logit_bias": (({},), "logits are not changed: leave it out, or constrain the text with response_format"),
+    "tools": (([],), "tools are not called: leave it out, or constrain the text with response_format"),
+    "functions": (([],), "functions are not called: leave it out, or constrain the text with response_format"),
     "tool_choice": (("none", "auto"), "tools are not called: leave it out"),
     "modalities": ((["text"],), "only text is written: leave it out"),
     "audio": ((), "only text is written: leave it out"),
@@ -230,7 +230,7 @@ class StructuredOutputs(BaseModel):
         return self
 
 
-_FORM = ", and prescribe a form with response_format or structured_outputs"
+_FORM = ", and constrain the text with response_format or structured_outputs"
 _INSTEAD = dict.fromkeys(
     ("guided_json", "guided_choice", "guided_regex", "guided_grammar", "grammar", "json_schema"), _FORM
 )
@@ -273,7 +273,7 @@ class ChatRequest(BaseModel):
         known = {*cls.model_fields, *NEUTRAL, *HARMLESS}
         for name, value in given.items() if isinstance(given, dict) else ():
             if name not in known and value is not None:
-                raise ValueError(f"{str(name)[:60]!r} is no field that is served: leave it out{_INSTEAD.get(name, '')}")
+                raise ValueError(f"{str(name)[:60]!r} is not supported: leave it out{_INSTEAD.get(name, '')}")
         return given
 
     @model_validator(mode="after")

@@ -141,7 +141,7 @@ def server_of(assistant: "Assistant") -> "MCPServer":
         """
         talk = conversations.find(conversation) if conversation else conversations.begin()
         if talk is None:
-            raise ToolError("that conversation is not known or too old: ask without one to begin another")
+            raise ToolError("that conversation is unknown or too old: ask without one to start a new one")
         answer = talk.ask(question, evidence)
         if answer.error and answer.error["kind"] != "unsure":
             raise ToolError(answer.answer)

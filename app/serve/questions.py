@@ -103,7 +103,7 @@ def question_route(assistant: "Assistant") -> "Route":
 def _talk(conversations: Conversations, name: str) -> "Conversation":
     talk = conversations.find(name) if name else conversations.begin()
     if talk is None:
-        raise BadRequest("that conversation is not known or too old: ask without one to begin another", 404)
+        raise BadRequest("that conversation is unknown or too old: ask without one to start a new one", 404)
     return talk
 
 

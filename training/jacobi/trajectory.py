@@ -94,7 +94,7 @@ def read_trajectories(path: Path, base_sha256: str) -> Iterator[Trajectory]:
     if "block_size" not in origin:
         raise TrainingDataError(f"{path} holds no trajectories: make them with `sqlagent train jacobi collect`")
     if origin.get("base") != base_sha256:
-        raise TrainingDataError(f"{path} was collected with another base model: collect anew with this one")
+        raise TrainingDataError(f"{path} was collected with another base model: collect again with this one")
     for where, record in records:
         if "left_out" not in record:
             yield _trajectory(record, where)

@@ -142,7 +142,7 @@ def _column(column: Column, refers: str | None) -> str:
 
 
 MOST_ROWS = 2000
-ASKED_BACK = "**No rows yet.** Choose what is meant beside the question: the rows appear here."
+ASKED_BACK = "**No rows yet.** Choose a meaning next to the question: the rows appear here."
 NO_ROWS = "**No rows yet.** Ask a question: the rows that answer it appear here, and can be exported."
 AT_RIGHT = ("amount", "digits")  # kinds of cells whose last digits stand under each other
 

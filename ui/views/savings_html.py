@@ -27,7 +27,7 @@ _COLUMNS = (
 def savings_html(turn: TurnView | None, turns: Sequence[TurnView]) -> str:
     """One answer's steps, and the conversation's total below."""
     if turn is None or not turn.records:
-        return '<p class="none"><b>Nothing saved yet.</b> How often each step asks the model, beside one token at a time.</p>'
+        return '<p class="none"><b>Nothing saved yet.</b> Passes of the model in each step, against one token at a time.</p>'
     if turn.failure is not None:
         return '<p class="none">This answer did not come to its end, so there is nothing to compare.</p>'
     decoded = [step for step in turn.records if step["decoder"]]
