@@ -1,23 +1,16 @@
-"""Assesses how sure an answer is and, where it is doubtful, lets the verifier choose among the results of other plans.
+"""The node `doubt`: computes the confidence of an answer and, if it is low, re-ranks it against other plans.
 
-What can be known about an answer without knowing the right one, as numbers for `calibration`. Runs and asks nothing.
+- Features of the answer (`calibration` turns them into a confidence). They are computed without running or asking anything.
+- A local model's hidden states for a query: the summary that a `Verifier` reads.
+- Sentences that say what is doubtful.
+- A plan with an unlikely token is decoded again, from the mean of the logits after several orders of the schema. Such plans are
+  wrong four times out of five, and the mean corrects one in twelve of them (log/schema-orders.md). Drafts copy from the first
+  plan, so the second costs few forwards.
+- Other plans. A model that is sure of a wrong word writes it in nearly every sample. So a local model is asked for the
+  likeliest plans that differ from its own at one place, and continues each of them greedily.
 
-What a local model's hidden states say about a query: the summary that a `Verifier` judges.
-
-Judges an answer: how sure it is, and what is doubtful about it.
-
-A plan with an unlikely token is written again, behind several orders of the schema.
-
-Such plans are wrong four times out of five, and the mean of what the model says after other orders corrects one in twelve of
-them (log/schema-orders.md). The first plan is what drafts copy from then, so the second costs few forwards.
-
-Other plans for a question whose answer is doubtful.
-
-A model that is sure of a wrong word writes it in nearly every sample. So a local model is asked for the likeliest plans that
-leave its own at one place: what else it might have written there, and how it goes on from there, greedily.
-
-The node that says how sure an answer is and, where it is doubtful and the asker wants it, takes a second look: it has
-other plans written, compares them by the model's hidden states, offers them, and answers with one that is clearly better.
+If the confidence is low and the user wants it, the node has other plans written, compares their results by the verifier, offers
+them, and answers with one that is clearly better.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""`sqlagent serve`: the fast decoder behind OpenAI's chat completions, so that other programs can use it.
+"""`sqlagent serve`: the decoder as OpenAI's chat completions, so that other programs can use it; with --db also questions.
 
-What the endpoint counts, for Prometheus at /metrics.
+The endpoint's counters, for Prometheus, are at /metrics.
 """
 
 import secrets

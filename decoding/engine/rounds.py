@@ -1,12 +1,8 @@
 """What a decode emits, one record per sequence and forward, and every figure that follows from it.
 
-What a decode emits: one frozen record per sequence and target forward. Plain data, no tensors.
-
-Every metric, the chat's figures, the benchmark and the golden tests are functions of these records.
-
-Every figure about a decode, as a function of its `Round` records. Such figures are computed nowhere else.
-
-How each token of a text came about, from the records of its decode. Plain data, no tensors.
+A `Round` is one frozen record per sequence and target forward: plain data, no tensors. Every metric, the chat's figures, the
+benchmark and the golden tests are functions of these records and are computed nowhere else. So is the account of how each token
+of a text came about.
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
-"""Opens a database by its address, a folder, or files; its tables go by bare names.
+"""The one way to open any source of tables: by its address, a folder, or files.
 
-A database of which only some tables and columns exist for those who ask; see `tools/guard/visibility.py`.
-
-The one way to open any source of tables. What an open database can do, and the kinds: `tools.databases.database`.
+`BareNamedDatabase` lets tables go by bare names. `RestrictedDatabase` applies `tools/guard/visibility.py`: for those who ask,
+only some tables and columns exist. What an open database can do, and the kinds of databases, are in `tools.databases.database`.
 """
 
 import re

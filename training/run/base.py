@@ -1,10 +1,7 @@
 """What a run starts from, what it trains and writes, and the loss of a pack.
 
-What a run starts from and what it writes: a base checkpoint in, an adapter or a whole model out.
-
-What a run trains and writes: a language model (an adapter or all of it), or something else that has parameters.
-
-The loss of a pack's targets, and figures on held-out packs.
+A run starts from a base checkpoint and writes an adapter or a whole model. What it trains is a language model (an adapter or
+all of it), or something else that has parameters. The loss is that of a pack's targets; figures are measured on held-out packs.
 """
 
 import shutil

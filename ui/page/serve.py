@@ -1,8 +1,7 @@
-"""Serving the page: where it listens, who may come in, what it may load.
+"""Serves the page: where it listens, who is admitted, what may be loaded; and what the components do.
 
-What the components do: every handler finds its session, calls it, and returns updates. Asking is in `ui.page.serve`.
-
-Asking, as the page does it: a question begins to be answered, and the page follows. Retry, edit, options, stop.
+Every handler finds its session, calls it, and returns updates. When a question is asked, the page follows the session's events;
+retry, edit, options and stop are handlers, too.
 """
 
 import gc
