@@ -4,7 +4,7 @@ The {actions} of FROM: which source may come next, and how it is joined.
 
 The {actions} of the grammar: how a scope changes between words. None means that the grammar cannot go on this way.
 
-Choices for `sql_rules` that depend on facts: what a join may equate, and what a column may be compared with.
+Choices for the rules of SQL that depend on facts: what a join may equate, and what a column may be compared with.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,10 +1,7 @@
 """`sqlagent eval DATASET`, `sqlagent ablate` and `sqlagent data linking`.
 
-`sqlagent eval DATASET` and `sqlagent data linking`: measure accuracy and write it to files.
-
-`evaluate_chats` measures whole conversations.
-
-`sqlagent ablate DATASET`: measures what each part of the agent adds.
+`eval` and `data linking` measure accuracy and write it to files; `ablate` measures what each part of the agent adds.
+`evaluate_others` measures whole conversations and other tasks.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What the servers share: where they listen, and who may come in. Plain ASGI; the doors themselves are `ui.doors`."""
+"""What the servers share: where they listen, and who is admitted. Plain ASGI; the middleware itself is in `ui.http`."""
 
 import gc
 import hmac

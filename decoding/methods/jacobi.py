@@ -278,7 +278,7 @@ class JacobiForcing(Method):
     from_recall, from_prompt: whether to look for candidates in the conversation's earlier texts and identifiers, and in the
         prompt.
     remask: where the target has mask tokens of its own (`train masks`), guess what it said at them, given the token before,
-        instead of sweeping on below a wrong guess, and put masks where nothing is said; see `guess_window`.
+        instead of sweeping on below a wrong guess, and put masks where nothing is said; see `jacobi_window`.
     """
 
     def __init__(

@@ -5,9 +5,8 @@ values.
 
 Written as vectors of sixteen, because loops over addresses would check for overlaps at every call.
 
-Numbers of 16 bits as words, for products of words: attention's queries, and the weights of its values, on AVX2.
-
-The same numbers as `two_bytes` has, less 32,768, because words have a sign.
+Numbers of 16 bits as words, for products of words: attention's queries, and the weights of its values, on AVX2. They are the
+numbers of the two rows of bytes less 32,768, because words have a sign.
 
 Attention's products of 16 bits: as two rows of bytes, or as rows of words on AVX2, which has no exact products of bytes.
 
@@ -187,7 +186,7 @@ def split_words(typing: Any, x: Any, step: Any, count: Any, out: Any) -> Any:
 def split_page_words(typing: Any, x: Any, step: Any, count: Any, out: Any) -> Any:
     """round(x[i] * step) - 32,768, where the product is 0 to 65,535, for 64 numbers of each of `count` pages. Addresses.
 
-    Word 4 i + j of a page is that of number i + 16 j, as in `two_bytes.split_pages`.
+    Word 4 i + j of a page is that of number i + 16 j, as in `split_pages`.
     """
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Any) -> Any:

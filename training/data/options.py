@@ -53,7 +53,7 @@ class Options:
     per_schema: questions that share one new schema; about as many as fit in one pack of the trainer.
     originals: share of questions that are also asked under the original names.
     queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
-    refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
+    refine: share of questions that get a correction. follow_ups: share that get a second question (`training.data.parts`).
     gold_hints: see `Manner`.
     authored: folder of authored data (`eval.datasets.official`), whose questions are asked under their own names, and whose
     paraphrases of the other questions are added; "": none.
