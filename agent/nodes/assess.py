@@ -126,7 +126,7 @@ def _links(state: State) -> list[Link]:
 
 def query_summaries(states: Sequence[State], toolbox: AgentContext, tap: int) -> list[Vector]:
     """The summary of the plan and the SQL that the model wrote, for each of some readings of one question: one forward for all
-    of them, which reads them behind the prompt of the plan."""
+    of them, which reads them after the prompt of the plan."""
     model = toolbox.local
     assert model, "only the states of a model here are known"
     untried = [slots(State(**{**state, "attempts": []}), toolbox) for state in states]
@@ -194,7 +194,7 @@ def _more_doubts(state: State, features: Features) -> list[str]:
 
 
 LEAST = -0.92  # natural logarithm of 0.4
-MOST_TABLES = 9  # of a schema: behind ten tables the mean named tables that no single order leads to
+MOST_TABLES = 9  # of a schema: with ten tables the mean named tables that no single order leads to
 
 
 def is_doubtful(toolbox: AgentContext, slots: Slots, reply: Reply) -> bool:
@@ -224,7 +224,7 @@ def other_plans(state: State, toolbox: AgentContext) -> tuple[list[DrawnPlan], l
 
 
 def _left(state: State, toolbox: AgentContext) -> list[Reply]:
-    """The model's own plan behind one order of the schema, and those that leave it; nothing without a grammar."""
+    """The model's own plan after one order of the schema, and those that leave it; nothing without a grammar."""
     model, prompt = toolbox.local, slots(State(**{**state, "plan": ""}), toolbox)
     if not model:
         return []
@@ -267,7 +267,7 @@ class RankedReading:
         return self.judgement["confidence"] or 0.0
 
     def offered(self, beside: str, schema: Schema) -> OtherReading:
-        """`beside`: the query of the answer that it is offered beside."""
+        """`beside`: the query of the answer to which it is an alternative."""
         sql = self.state["sql"]
         return OtherReading(
             sql=sql,

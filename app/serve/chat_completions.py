@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: the model behind OpenAI's API, with answers of a given form.
+"""`/v1/chat/completions`: the model with OpenAI's API, and constrained answers.
 
 The automaton over tokens is llguidance's (github.com/guidance-ai/llguidance).
 

@@ -155,7 +155,7 @@ class Decoding:
 
     @property
     def prompts(self) -> int:
-        """How many prompts the text stands behind."""
+        """How many prompts the text continues."""
         return len(self._sequences)
 
     @property
@@ -199,7 +199,7 @@ class Decoding:
         return self._sequences.part(draft) if isinstance(draft, int) else self._sequences.work(self._pending, draft)
 
     def settle(self, draft: Draft, found: Sequence[ForwardOutput], target_ms: float, batch: int) -> Round:
-        """Verify the draft, commit what the target agrees with, and report it. found: the scores behind each prompt."""
+        """Verify the draft, commit what the target agrees with, and report it. found: the scores after each prompt."""
         start = perf_counter()
         scores = self._sequences.pooled(found, partial(self._position, draft))
         verdict = verify(draft, lambda node: self._choice(draft, scores, node))

@@ -100,7 +100,7 @@ def parts_of_prompts(unread: Sequence[int], most: int = PROMPT_ROWS) -> list[int
 
 
 class Ensemble:
-    """The target's sequences of one text, one behind each prompt. Closing `opened` closes them.
+    """The target's sequences of one text, one for each prompt. Closing `opened` closes them.
 
     What a method sees besides the pooled logits (cached tokens, hidden states, draft caches) is that of the first.
     """
@@ -159,12 +159,12 @@ class Ensemble:
         self._parts = []
 
     def work(self, pending: Sequence[int], draft: Draft) -> list[ForwardInput[Any]]:
-        """What the next forward computes: before the first `commit` the rest of each prompt, then `pending` behind each."""
+        """What the next forward computes: before the first `commit` the rest of each prompt, then `pending` after each."""
         rests: Sequence[Sequence[int]] = self._unseen or [pending] * len(self)
         return [ForwardInput(sequence, rest, draft) for sequence, rest in zip(self._sequences, rests, strict=True)]
 
     def pooled(self, scores: Sequence[ForwardOutput], position: Callable[[int], int]) -> ForwardOutput:
-        """One forward's scores behind each prompt as one: the mean of their logits. position: of the token after a node."""
+        """One forward's scores after each prompt as one: the mean of their logits. position: of the token after a node."""
         if len(scores) == 1:
             return scores[0]
 
@@ -261,7 +261,7 @@ class Context:
     prompt_mask: bool = False  # see `Target`
     mask_pairs: PairScores | None = None
     runtime: str = "cpu"  # what computes the target, see `Target.runtime`; heads run on the same
-    prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
+    prompts: int = 1  # after which each node of a draft is scored, see `Ensemble`
     row_costs: RowCosts | None = None  # what this machine takes for a forward; None: not measured
     draft_caches: DraftCaches = field(default_factory=dict)  # of the text's sequence, see `TargetSequence`
     experience: AcceptanceStats = field(

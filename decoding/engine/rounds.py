@@ -21,7 +21,7 @@ class Round:
     sequence: int  # which of the requests decoded together
     batch: int  # the target's sequences that shared the forward: one for each prompt of each text
     pending: (
-        int  # committed tokens fed behind the first prompt: its uncached part in round 0, else bonus and forced tokens
+        int  # committed tokens fed after the first prompt: its uncached part in round 0, else bonus and forced tokens
     )
     draft_tokens: tuple[int, ...]
     draft_parents: tuple[int, ...]
@@ -41,7 +41,7 @@ class Round:
         0  # of `committed`, tokens that the constraint would have added to plain decoding's text by itself
     )
 
-    prompts: int = 1  # that this text stands behind (`decoding.engine.method`)
+    prompts: int = 1  # that this text continues (`decoding.engine.method`)
 
     @property
     def share_ms(self) -> float:

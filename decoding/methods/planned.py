@@ -219,7 +219,7 @@ LONGEST = 2.0
 class Prices:
     """What rows cost in one round.
 
-    prompts: behind which the text stands, each of which takes every row. pending: tokens that are fed before the draft. rate:
+    prompts: that the text continues, each of which takes every row. pending: tokens that are fed before the draft. rate:
     tokens that are committed in the time of a plain step.
     """
 

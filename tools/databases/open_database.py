@@ -187,7 +187,7 @@ class RestrictedDatabase:
         return self._told(_placed(problem, statement), sql) if problem else None
 
     def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
-        """No plan is told: it may name what is hidden, such as the tables behind a view."""
+        """There is no plan: it may name what is hidden, such as the tables behind a view."""
         return QueryError("refused", "a plan may name tables that are hidden")
 
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
@@ -207,7 +207,7 @@ class RestrictedDatabase:
         self._database.interrupt()
 
     def close(self) -> None:
-        """Close the database behind."""
+        """Close the underlying database."""
         self._database.close()
 
     def _narrowed(self, sql: str) -> Respelt | QueryError:

@@ -275,7 +275,7 @@ def edited(given: Respelt, edits: list[tuple[int, int, str]]) -> Respelt:
 
 
 def _spelling(raw: str, token: Token, dialect: str) -> str | None:
-    """How the word is written anew; None where it is not certain that every reader sees it end in the same place."""
+    """How the word is rewritten; None where it is not certain that every reader sees it end in the same place."""
     kind = token.token_type
     if kind in _TEXTS:
         return plain_literal(raw, dialect) or _generated(token, dialect)

@@ -160,7 +160,7 @@ class Controller:
         return decoding_html(turns[index].steps[step])
 
     def measure(self, request: gr.Request) -> Iterator[Updates]:
-        """Decode the newest answer's steps plainly, and show the time that took beside theirs."""
+        """Decode the newest answer's steps plainly, and show its time next to theirs."""
         session, panel = self.session(request), self.page.panel
         kept = session.kept
         yield {panel.measure: gr.update(value="Decoding token by token …", interactive=False)}
@@ -356,7 +356,7 @@ SPARE_THREADS = 32  # for clicks, while each question that waits for the model h
 class Serving:
     """`users`: (name, password) pairs, who sign in. `token`: without it nobody comes in; it is a part of the address that
     `serve` returns. With neither, everybody is let in who can reach the address. `hosts`: names that the server answers to,
-    beside this machine's own and `host`."""
+    in addition to this machine's own and `host`."""
 
     host: str = "127.0.0.1"
     port: int | None = None  # None: the first free one from 7860 on

@@ -191,7 +191,7 @@ def rows_of(session: Session, turn: TurnView | None, index: int) -> Rows:
 
 
 def table_of(own: Rows) -> dict[str, Any]:
-    """The rows for a table: raw cells, by which it sorts, and beside them what is written in each and on which side."""
+    """The rows for a table: raw cells, by which it sorts, with what is written in each and on which side."""
     columns = [[row[place] for row in own.rows] for place in range(len(own.columns))]
     written = [_written(cells, own.kinds[place] if own.kinds else "") for place, cells in enumerate(columns)]
     sides = ["text-align: right" if right else "" for right in own.at_right]

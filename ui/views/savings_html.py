@@ -2,7 +2,7 @@
 
 What fast decoding saved, as HTML: for each model step two bars on one scale, plain decoding's above ours. Computes nothing.
 
-Passes of the model lead, which are exact on any machine; times stand beside each other only where both were measured.
+Passes of the model lead, which are exact on any machine; times are compared only if both were measured.
 
 A race of decoding methods as HTML: one lane each, moved by the tokens that are written.
 """
