@@ -1,8 +1,7 @@
-"""`sqlagent doctor` and `sqlagent models`: what this machine has, and which models can be used.
+"""`sqlagent doctor` and `sqlagent models`.
 
-`sqlagent models list|show|pull`: which models can be used, and which are in the cache.
-
-`sqlagent doctor`: shows what this machine has, what will be used, and what is missing.
+`doctor` shows what this machine has, what will be used, and what is missing. `models list|show|pull` shows which models can be
+used and which are in the cache, and fetches them.
 """
 
 import os

@@ -1,8 +1,7 @@
 """`sqlagent ask` and `sqlagent chat`: questions from the command line, from a pipe, or in a dialogue.
 
-Keeps the conversations of `sqlagent chat` on disk, so that they survive a restart.
-
-What `sqlagent chat` takes besides questions: commands with a slash, and words with which people leave or look around.
+`chat` keeps its conversations on disk, so that they survive a restart. Besides questions it takes commands with a slash, and
+words with which people leave or look around.
 """
 
 import gc

@@ -1,12 +1,10 @@
-"""Commands that need no model: `schema`, `sql` and `logs`, and rows as files.
+"""Commands that need no model, and rows as files.
 
-Writes rows to a file: an answer's with the headings that people are shown, a query's with its own.
+- `sqlagent schema` shows the tables that one may see, or describes one of them.
+- `sqlagent sql` runs one read-only statement by hand, guarded like the agent's own.
+- `sqlagent logs` shows who asked what, which SQL ran, its rows and time, and whether it was refused.
 
-`sqlagent schema`: shows the tables that one may see, or describes one of them.
-
-`sqlagent sql`: runs one read-only statement by hand, guarded like the agent's own.
-
-`sqlagent logs`: shows who asked what, which SQL ran, its rows and time, and whether it was refused.
+A file of an answer's rows has the headings that people are shown, a file of a query's rows its own.
 """
 
 import sqlite3

@@ -1,12 +1,8 @@
 """`/v1/chat/completions`: the model with OpenAI's API, and constrained answers.
 
-The automaton over tokens is llguidance's (github.com/guidance-ai/llguidance).
-
-A chat completion as OpenAI's clients ask for it.
-
-A field that is not served is refused, unless its value changes nothing: what a caller asked for is never left out in silence.
-
-A completion's JSON as OpenAI's clients read it, whole or in pieces.
+A request is read as OpenAI's clients send it, and a completion's JSON is written as they read it, whole or in pieces. A field
+that is not supported is refused, unless its value changes nothing: what a caller asked for is never silently ignored. The
+automaton over tokens for `response_format` is llguidance's (github.com/guidance-ai/llguidance).
 """
 
 import json

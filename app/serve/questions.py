@@ -1,8 +1,7 @@
-"""`/ask` and `/check` of `sqlagent serve --db`, and the conversations of those who ask a server.
+"""`/ask` and `/check` of `sqlagent serve --db`, and the conversations of a server's callers.
 
-Keeps the conversations of those who ask a server, by names that nobody guesses.
-
-`/ask` of `sqlagent serve --db`: a question in, the answer out as JSON, or event by event as it is made.
+A question comes in, and the answer goes out as JSON, or event by event as it is made. Conversations are kept by names that
+nobody can guess.
 """
 
 import json
