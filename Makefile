@@ -9,8 +9,8 @@
 #   make screenshots OUT=folder               pictures of the chat's main states
 #   make animation OUT=file.webp              the replay of a step's decoding as a moving picture
 #   make measure-ui                           how fast the chat is: first paint, first token, much data, ten people at once
-#   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu, then
-#                                             heads, and doubt for what judges answers; goes on when stopped;
+#   make retrain DATA=folder OUT=folder       retrains the shipped adapter, every stage; RECIPE=cpu or gpu, then
+#                                             heads, and doubt for confidence and verifier; resumes when stopped;
 #                                             RECIPE=text: masks for the base model's ordinary text, without data
 #   make fuzz minutes=60                      the guard against statements nobody thought of: half the time engines tell what was
 #                                             read (PostgreSQL and MariaDB where installed), half led by coverage, in out/fuzz
@@ -19,12 +19,12 @@
 #   make soak questions=2000                  questions in a row; fails where memory, files, threads or caches grow
 #   make wheel                                dist/*.whl, tried in a clean environment and another folder
 #   make bundle                               dist/sqlagent.mcpb, which a program with MCP installs by a click
-#   make lock                                 constraints.txt anew, from a clean environment
+#   make lock                                 writes constraints.txt again, from a clean environment
 #   make clean                                remove .venv and caches of tools
 #
 # PYTHON=python3.12         another interpreter for .venv
 # TORCH_INDEX_URL=...       for what needs torch (`make test`, `make retrain`; asking does not): an index to look for it in,
-#                           beside pip's own; on Linux https://download.pytorch.org/whl/cpu avoids gigabytes of CUDA packages
+#                           in addition to pip's own; on Linux https://download.pytorch.org/whl/cpu avoids gigabytes of CUDA packages
 # JOBS=2                    processes that the tests use
 
 PYTHON ?= python3

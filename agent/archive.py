@@ -1,9 +1,7 @@
-"""Keeps conversations on disk, and turns the answers that people liked into examples.
+"""Keeps conversations on disk, and turns liked answers into examples.
 
-Keeps conversations on disk, with all their events, in one SQLite file, so that they survive a restart and can be
-shared.
-
-Turns answers that got a thumbs-up into examples in a knowledge folder.
+Conversations are stored with all their events in one SQLite file, so they survive a restart and can be shared. Answers with a
+thumbs-up become examples in a knowledge folder.
 """
 
 import sqlite3

@@ -246,7 +246,7 @@ def ask_model(
 ) -> Reply:
     """Ask the model for `samples` texts of one prompt or, with `batch`, for one text of each prompt (over the same schema),
     decoded together, or with `beginnings`, for which a local model and a grammar are needed, for one text that begins with each
-    of these tokens. orders: of the schema, behind which a local model predicts; their mean decides.
+    of these tokens. orders: of the schema, each a prompt of a local model; the mean of the logits decides.
 
     Emits `Waiting` while others use the model, then `Started`, then `Wrote` as a single sample is written, unless that happens
     `aside`; remembers the tokens for later drafts. If the grammar comes to a dead end, the step starts again, bound by less

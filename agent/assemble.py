@@ -1,11 +1,8 @@
-"""Assembles an agent from names: model, decoder, database, profile, or a model at an endpoint.
+"""Assembles an agent from names: model, decoder, database, profile. Defaults are chosen here and nowhere else.
 
-Assembles an agent from names: model, decoder, database, profile. Defaults are chosen here and nowhere else.
-
-A model behind an OpenAI-compatible endpoint (vLLM, SGLang, `sqlagent serve`) instead of one that runs here.
-
-Its name is `openai:http://host:port/v1#model`. If the endpoint wants a key, it is read from OPENAI_API_KEY. Options that
-only a model here can follow are refused.
+A model may also be behind an OpenAI-compatible endpoint (vLLM, SGLang, `sqlagent serve`). Its name is
+`openai:http://host:port/v1#model`. If the endpoint wants a key, it is read from OPENAI_API_KEY. Options that only a model on
+this machine can follow are refused.
 """
 
 import os
@@ -187,7 +184,7 @@ class RemoteModel:
         options = options or AgentOptions()
         if options.race:
             raise OptionRefused(
-                "--race decodes a step again plainly, which an endpoint cannot be told to do: leave it out"
+                "--race decodes a step again without drafts, which an endpoint cannot do: leave it out"
             )
         if options.at_least:
             raise OptionRefused(

@@ -1,15 +1,14 @@
-"""Models of how sure an answer is: a calibration of its features, and a verifier of hidden states.
+"""How likely an answer is right: a logistic model of its features, and a verifier of hidden states.
 
-Turns the features of an answer into how often answers like it are right: a logistic model, in a file next to the adapter.
+The logistic model maps the features of an answer to the share of such answers that are right. `training.fit_confidence` fits it
+on databases that the adapter was not trained on.
 
-`training.fit_confidence` fits it on databases that the adapter was not trained on; another adapter needs another one.
+The verifier is a linear model of the target's hidden states, which compares several queries for one question. States tell
+whether an answer is right (Kadavath et al. 2022, arXiv 2207.05221; Azaria and Mitchell 2023, arXiv 2304.13734), and a verifier
+trained on a model's own samples chooses among them better than their votes (Cobbe et al. 2021, arXiv 2110.14168).
+`training.fit_verifier` fits it.
 
-Says by the model's own hidden states how likely a query is right, so that several can be compared: a linear model, in a
-file next to the adapter.
-
-States tell whether an answer is right (Kadavath et al. 2022, arXiv 2207.05221; Azaria and Mitchell 2023, arXiv 2304.13734),
-and a verifier trained on a model's own samples chooses among them better than their votes (Cobbe et al. 2021, arXiv
-2110.14168). `training.fit_verifier` fits it; another adapter needs another one.
+Both are files next to the adapter; another adapter needs its own.
 """
 
 import json

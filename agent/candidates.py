@@ -1,12 +1,9 @@
 """How SQL that the model wrote is checked, repaired, run and compared, and what nodes read from the state.
 
-Runs several SQL candidates and chooses among them by what they return.
-
-The dialect in which the model writes. Where that is not the database's, its SQL is translated before it is checked, and
-prompts show the conversation's SQL as the model would have written it.
-
-The two readings of a question in a conversation: by itself, or as a follow-up of an earlier one. Says what each shows
-the model, and which one's SQL is preferred. Needs no model and runs no query.
+Several SQL candidates are run, and one is chosen by what they return. The model writes one dialect; if that is not the
+database's, its SQL is translated before it is checked, and prompts show the conversation's SQL as the model would have written
+it. A question in a conversation has two readings, by itself or as a follow-up; `Reading` says what each shows the model, and
+which one's SQL is preferred. That needs no model and runs no query.
 """
 
 import re

@@ -27,7 +27,7 @@ class AgentOptions:
     """Options of the agent.
 
     max_attempts: SQL statements tried per question, repairs not counted.
-    orders: of the schema, behind which a doubtful plan is written again; the mean of their predictions decides. 1: never.
+    orders: of the schema, from which an unlikely plan is decoded again, by the mean of their logits. 1: never.
     race: decode every step again with plain decoding, so that the plain time is measured, not estimated.
     constrain: let the model write only SQL over the schema, if the profile's answers are only SQL; tell an endpoint the form
     of plans.
@@ -105,7 +105,7 @@ class Call:
 
     @property
     def prompts(self) -> int:
-        """How many prompts one text of it stands behind."""
+        """How many prompts one of its texts continues."""
         return 1 + len(self.options.get("other_prompts", ()))
 
 

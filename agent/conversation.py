@@ -1,6 +1,6 @@
 """A conversation takes questions and gives events and answers. It owns the thread, its memory and its recall.
 
-Prepares a question's events to be shown and stored: adds the text of token ids, and limits the rows.
+It also prepares a question's events to be shown and stored: it adds the text of token ids, and limits the rows.
 """
 
 import json

@@ -1,20 +1,14 @@
 """Decides whether a question depends on the conversation, and rewrites one that does where a rule is sure.
 
-Decides whether a question depends on the conversation, and on which of its questions. The rules use words and the
-schema; there is no model.
+The rules use words and the schema; there is no model. A self-contained question gets the prompt of a first question: a history
+that it does not need makes a small model write the former SQL again. The rules know the marks of context-dependent questions
+that the literature lists (Bertomeu et al. 2006; Liu et al., "How Far are We from Effective Context Modeling?", 2020):
+reference, ellipsis, and operations on a result.
 
-A self-contained question gets the prompt of a first question: a history that it does not need makes a small model write
-the former SQL again. The rules know the marks of context-dependent questions that the literature lists (Bertomeu et al.
-2006; Liu et al., "How Far are We from Effective Context Modeling?", 2020): reference, ellipsis, and operations on a
-result.
-
-Rewrites a follow-up as a self-contained question, if a rule is sure of what its words refer to.
-
-Examples: "How many albums does that artist have?" after an answer that names one artist, and "and stores?" after "How
-many artists are there?". The model is trained on complete questions, and the values of a complete question can be looked
-up. The field calls this contextual query rewriting (Elgohary et al., "Can You Unpack That?", 2019).
-
-Patterns that mark a question as a follow-up: connectives, demonstratives, operations on a result.
+A follow-up is rewritten as a self-contained question if a rule is sure of what its words refer to. Examples: "How many albums
+does that artist have?" after an answer that names one artist, and "and stores?" after "How many artists are there?". The model
+is trained on complete questions, and the values of a complete question can be looked up. The field calls this contextual query
+rewriting (Elgohary et al., "Can You Unpack That?", 2019).
 """
 
 import re

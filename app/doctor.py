@@ -1,8 +1,7 @@
-"""`sqlagent doctor` and `sqlagent models`: what this machine has, and which models can be used.
+"""`sqlagent doctor` and `sqlagent models`.
 
-`sqlagent models list|show|pull`: which models can be used, and which are in the cache.
-
-`sqlagent doctor`: shows what this machine has, what will be used, and what is missing.
+`doctor` shows what this machine has, what will be used, and what is missing. `models list|show|pull` shows which models can be
+used and which are in the cache, and fetches them.
 """
 
 import os
@@ -28,7 +27,7 @@ from decoding.errors import DISTRIBUTION, MissingPackage, pip_install
 from kernels.available import has_gpu, has_gpu_driver, runs_cpu_kernels
 from kernels.cpu.processor import variant
 
-app = typer.Typer(help="The models that can be used.", no_args_is_help=True)
+app = typer.Typer(help="List, show and download models.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="'embedded', a folder, a .gguf file or a hub id.")]
 
 
@@ -128,7 +127,7 @@ def _int8_kernels() -> str:
     if runs_cpu_kernels():
         return str(variant())
     if platform.machine().lower() in ("aarch64", "arm64"):
-        return "none: those for ARM have not been run yet; SQLAGENT_ARM_KERNELS=on takes them. Until then fp32 or bf16 by torch"
+        return "none: those for ARM were never run; SQLAGENT_ARM_KERNELS=on enables them. Otherwise fp32 or bf16 on torch"
     return "none: numba does not run here, or the processor has no AVX2; models run in bf16 or fp32 on torch"
 
 

@@ -1,15 +1,12 @@
 """Processes of this program's own: started, stopped at a deadline, with private temporary folders.
 
-The program's own temporary folders: private to the user, never next to a source, and cleared after a killed process.
+A process has a pipe to it; it is started, killed, and its cause of death is read. It is not multiprocessing's spawn, which
+would run the main program's file again in the child, language model and all. A watchdog stops one running query at its
+deadline, or when another thread says so; it knows no engine and calls what it is given.
 
-Every folder holds a locked file for as long as its process lives. A process that was killed (an evaluation kills workers that
-hang) leaves its folders behind, unlocked; the next process removes them.
-
-Stops one running query at its deadline, or when another thread says so. Knows no engine: it calls what it is given.
-
-A process of this program's own with a pipe to it: started, killed, and asked what it died of.
-
-Not multiprocessing's spawn: that would run the main program's file again in the child, language model and all.
+Temporary folders are private to the user, never next to a source, and cleared after a killed process. Every folder holds a
+locked file for as long as its process lives. A process that was killed (an evaluation kills workers that hang) leaves its
+folders behind, unlocked; the next process removes them.
 """
 
 import atexit

@@ -23,7 +23,7 @@ ErrorKind = Literal[
 @dataclass(frozen=True, slots=True)
 class Result:
     """Rows of one query; `truncated` says that the row cap cut them, `wall_ms` includes fetching. `tie_keys`: what the engine
-    got behind the query's own ORDER BY keys, so that equal rows have one order."""
+    got after the query's own ORDER BY keys, so that equal rows have one order."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]

@@ -1,10 +1,7 @@
 """The {actions} of the grammar: how a scope changes between words, and the choices that depend on facts.
 
-The {actions} of FROM: which source may come next, and how it is joined.
-
-The {actions} of the grammar: how a scope changes between words. None means that the grammar cannot go on this way.
-
-Choices for `sql_rules` that depend on facts: what a join may equate, and what a column may be compared with.
+An action returns the changed scope, or None if the grammar cannot go on this way. Those of FROM decide which source may come
+next and how it is joined. The choices that depend on facts are what a join may equate, and what a column may be compared with.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,12 +1,11 @@
-"""Limits decoding to SELECT statements, or plans, over one schema, with masks made from the lexer's states.
+"""Limits decoding to SELECT statements, or plans, over one schema, with token masks made from the lexer's states.
 
-Indexes a tokenizer's vocabulary by what its tokens spell, and makes masks from it. Built once per tokenizer.
+The vocabulary of a tokenizer is indexed once by what its tokens spell. A token is a word token (at most one space, then ASCII
+letters, digits, `_`) or a mixed one. Masks over word tokens come from arrays and from lookups by text; mixed tokens are in a
+trie that the lexer walks.
 
-A token is a word token (at most one space, then ASCII letters, digits, `_`) or a mixed one. Masks over word tokens come
-from arrays and from lookups by text; mixed tokens are in a trie that the lexer walks.
-
-A mask depends on the position between lexemes and on the lexeme begun, not on how the text was tokenised. Only `forced`
-looks at tokens, because what it adds must be tokenised as the tokenizer itself would have done.
+A mask depends on the position between lexemes and on the lexeme begun, not on how the text was tokenised. Only `forced` looks
+at tokens, because what it adds must be tokenised as the tokenizer itself would have done.
 """
 
 import re

@@ -1,13 +1,11 @@
 """The pushdown automaton of the grammar, and the lexer that forms its words from characters.
 
-The pushdown automaton: positions in a statement, the lexemes that may come next, and the positions after them.
+The automaton knows positions in a statement, the lexemes that may come next, and the positions after them. A position is a set
+of configurations (stack of symbols, scope); there are several if the words so far can be read in several ways. Positions cache
+their successors, so each lexeme of a text is computed once, however often it is read.
 
-A position is a set of configurations (stack of symbols, scope); there are several if the words so far can be read in
-several ways. Positions cache their successors, so that each lexeme of a text is computed once, however often it is read.
-
-Forms lexemes from characters: which character may come next, and which position follows. Characters are lower case.
-
-A byte above 127 is represented by the character `word_sets.OTHER`, which occurs only in strings and quoted names.
+The lexer knows which character may come next, and which position follows. Characters are lower case; a byte above 127 is
+represented by the character `OTHER`, which occurs only in strings and quoted names.
 """
 
 import re

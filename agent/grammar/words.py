@@ -1,13 +1,8 @@
 """Words that a statement may contain: reserved words, names and functions.
 
-Words that a statement may contain: reserved words, and sets of names in every spelling that the dialect allows.
-
-Spellings are compared in lower case. A quoted spelling is one word, quotes included.
-
-The functions that a constrained statement may call, with their numbers of arguments; all of them pass the guard.
-
-These are the functions that questions about data need: a subset of `tools/guard/allowed.py` and of the functions
-for which sqlglot has classes.
+Names are sets, in every spelling that the dialect allows. Spellings are compared in lower case; a quoted spelling is one word,
+quotes included. The functions, with their numbers of arguments, are those that questions about data need: a subset of
+`tools/guard/allowed.py` and of the functions for which sqlglot has classes, so all of them pass the guard.
 """
 
 from bisect import bisect_left

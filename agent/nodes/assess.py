@@ -1,23 +1,16 @@
-"""Assesses how sure an answer is and, where it is doubtful, lets the verifier choose among the results of other plans.
+"""The node `doubt`: computes the confidence of an answer and, if it is low, re-ranks it against other plans.
 
-What can be known about an answer without knowing the right one, as numbers for `calibration`. Runs and asks nothing.
+- Features of the answer (`calibration` turns them into a confidence). They are computed without running or asking anything.
+- A local model's hidden states for a query: the summary that a `Verifier` reads.
+- Sentences that say what is doubtful.
+- A plan with an unlikely token is decoded again, from the mean of the logits after several orders of the schema. Such plans are
+  wrong four times out of five, and the mean corrects one in twelve of them (log/schema-orders.md). Drafts copy from the first
+  plan, so the second costs few forwards.
+- Other plans. A model that is sure of a wrong word writes it in nearly every sample. So a local model is asked for the
+  likeliest plans that differ from its own at one place, and continues each of them greedily.
 
-What a local model's hidden states say about a query: the summary that a `Verifier` judges.
-
-Judges an answer: how sure it is, and what is doubtful about it.
-
-A plan with an unlikely token is written again, behind several orders of the schema.
-
-Such plans are wrong four times out of five, and the mean of what the model says after other orders corrects one in twelve of
-them (log/schema-orders.md). The first plan is what drafts copy from then, so the second costs few forwards.
-
-Other plans for a question whose answer is doubtful.
-
-A model that is sure of a wrong word writes it in nearly every sample. So a local model is asked for the likeliest plans that
-leave its own at one place: what else it might have written there, and how it goes on from there, greedily.
-
-The node that says how sure an answer is and, where it is doubtful and the asker wants it, takes a second look: it has
-other plans written, compares them by the model's hidden states, offers them, and answers with one that is clearly better.
+If the confidence is low and the user wants it, the node has other plans written, compares their results by the verifier, offers
+them, and answers with one that is clearly better.
 """
 
 import math
@@ -133,7 +126,7 @@ def _links(state: State) -> list[Link]:
 
 def query_summaries(states: Sequence[State], toolbox: AgentContext, tap: int) -> list[Vector]:
     """The summary of the plan and the SQL that the model wrote, for each of some readings of one question: one forward for all
-    of them, which reads them behind the prompt of the plan."""
+    of them, which reads them after the prompt of the plan."""
     model = toolbox.local
     assert model, "only the states of a model here are known"
     untried = [slots(State(**{**state, "attempts": []}), toolbox) for state in states]
@@ -201,7 +194,7 @@ def _more_doubts(state: State, features: Features) -> list[str]:
 
 
 LEAST = -0.92  # natural logarithm of 0.4
-MOST_TABLES = 9  # of a schema: behind ten tables the mean named tables that no single order leads to
+MOST_TABLES = 9  # of a schema: with ten tables the mean named tables that no single order leads to
 
 
 def is_doubtful(toolbox: AgentContext, slots: Slots, reply: Reply) -> bool:
@@ -214,9 +207,9 @@ def is_doubtful(toolbox: AgentContext, slots: Slots, reply: Reply) -> bool:
 
 
 def rewritten(toolbox: AgentContext, slots: Slots) -> Reply:
-    """The plan as the model writes it behind several orders of the schema."""
+    """The plan that the model writes after several orders of the schema, from the mean of their logits."""
     reply = ask_model(toolbox, "plan", slots, orders=toolbox.options.orders)
-    return replace(reply, step=replace(reply.step, detail=f"behind {toolbox.options.orders} orders of the schema"))
+    return replace(reply, step=replace(reply.step, detail=f"averaged over {toolbox.options.orders} orders of the schema"))
 
 
 TEMPERATURE = 1.0  # of the samples that are drawn instead where no grammar tells what else a plan may say
@@ -231,7 +224,7 @@ def other_plans(state: State, toolbox: AgentContext) -> tuple[list[DrawnPlan], l
 
 
 def _left(state: State, toolbox: AgentContext) -> list[Reply]:
-    """The model's own plan behind one order of the schema, and those that leave it; nothing without a grammar."""
+    """The model's own plan after one order of the schema, and those that leave it; nothing without a grammar."""
     model, prompt = toolbox.local, slots(State(**{**state, "plan": ""}), toolbox)
     if not model:
         return []
@@ -274,7 +267,7 @@ class RankedReading:
         return self.judgement["confidence"] or 0.0
 
     def offered(self, beside: str, schema: Schema) -> OtherReading:
-        """`beside`: the query of the answer that it is offered beside."""
+        """`beside`: the query of the answer to which it is an alternative."""
         sql = self.state["sql"]
         return OtherReading(
             sql=sql,

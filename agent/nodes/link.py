@@ -1,9 +1,7 @@
-"""The nodes that look up what a question is about, and the answer to people who ask nothing. They need no model.
+"""The nodes that look up what a question is about, and the answers to messages that are no questions. They need no model.
 
-Recognises a request to change data: it is told that only reading is done, and gets no answer to something else.
-
-Answers what is said to a person rather than asked of a database: greetings, thanks, what one may ask, and questions about
-something that the data are not about.
+A request to change data is told that only reading is done, and gets no answer to something else. Greetings, thanks, "what can I
+ask" and questions about something that the data are not about get an answer in words.
 """
 
 import re

@@ -1,16 +1,16 @@
 """What is kept of questions beyond their answers: the audit log, failures, and traces for OpenTelemetry.
 
+The audit log has an entry without SQL for each question and an entry for each statement, which is written as "running" before
+the statement runs and completed afterwards; an entry that stays "running" belongs to a program that was killed. Only this user
+can read the log, and the rows of results are never written to it.
+
 People are never shown a traceback. It is written to the audit log as an entry of its own (`Trail.failed`), and to Python's
 logger `sqlagent`, which prints nothing unless the host program wants it.
 
-OpenTelemetry's own environment variables switch them on; without them, none of its packages is imported. Spans are made
-from what the agent reports anyway: its events, and outcomes in `agent.observe.audit`. Questions and SQL are included only
-if OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT allows it; rows never are.
-Names: https://opentelemetry.io/docs/specs/semconv/gen-ai/ and .../database/; what these lack is called `sqlagent.*`.
-
-A question is an entry without SQL. Every statement is a further entry, written as "running" before it runs and completed
-afterwards; an entry that stays "running" belongs to a program that was killed. Only this user can read the log, and the
-rows of results are never written to it.
+OpenTelemetry's own environment variables switch traces on; without them, none of its packages is imported. Spans are made from
+the events and outcomes that the agent reports anyway. Questions and SQL are included only if
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT allows it; rows never are. Names:
+https://opentelemetry.io/docs/specs/semconv/gen-ai/ and .../database/; what these lack is called `sqlagent.*`.
 """
 
 import json

@@ -1,19 +1,11 @@
 """What happens in a conversation, as typed records, and their form in `.jsonl` files.
 
-What happens in a conversation, as typed records. Everything that shows a conversation, live or from a file, needs only
-these.
+The graph's nodes emit events, and `Conversation.events` yields them. Everything that shows a conversation, live or from a file,
+needs only these records. All conversions between events and lines of a file happen here; no files are opened here, and
+`agent.conversation` prepares events to be shown.
 
-The graph's nodes emit them, and `Conversation.events` yields them. `agent.observe.events` converts them to lines of a
-file and back, and `agent.conversation` prepares them to be shown.
-
-Checks the dicts and rounds inside events, so that code that shows them finds the fields that it expects.
-
-Converts cell values to JSON values, for records that leave the program.
-
-Converts events to lines of a `.jsonl` file and back. All such conversions happen here; no files are opened here.
-
-A line may come from a stranger's file, so the type of every field is checked before it becomes an event. What is read here
-can be shown without further checks.
+A line may come from a stranger's file, so every field, dict and round is checked before it becomes an event: what is read here
+can be shown without further checks. Cell values become JSON values.
 """
 
 import json

@@ -1,20 +1,12 @@
-"""What each step of the agent did and cost, and the table of nodes with the words for them.
+"""The table of the graph's nodes, and the record of what each step did and cost.
 
-One record per step of the agent: tokens, forwards, time, and the time that plain decoding would have taken.
+`NODES` has for each node the function that runs, its title, and the notes that people read, which are made from the node's
+update of the state. It imports none of the functions. A node of the project is a function in `agent/nodes/` and a line in
+`NODES`; an extension adds a node with `register_node`. The graph, the titles of steps on page and terminal, the notes below
+them and the options follow from this table.
 
-Totals of step records: what fast decoding saved over several steps.
-
-Describes what the nodes of the graph used and found, in words for people, from their updates of the state.
-
-`agent.observe.step_record` says which function belongs to which node.
-
-The nodes of the graph: for each, the function that runs and what people read about it. Imports none of the functions.
-
-A node of the project is a function in `agent/graph/` and a line in `NODES`; an extension adds a node with
-`register_node`. The graph, the titles of steps on page and terminal, the notes below them and the options follow from
-this table.
-
-What each step of an answer does, in words for people.
+A step record has tokens, forwards, time, and the time that plain decoding would have taken; totals over several steps say what
+fast decoding saved.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,11 +1,10 @@
-"""Writes headings for the columns of a query: `albums` for count(*), "average list price" for avg(list_price).
+"""Headings for the columns of a query, and the columns and names that a reader needs in addition.
 
-Adds to a query the columns that say what its rows are, and the names that belong to ids.
+A heading is `albums` for count(*) and "average list price" for avg(list_price).
 
-Finds which columns name the rows of a table, and writes the query for the name of an id.
-
-Adds to a query the columns without which its rows do not say what they are: those it is grouped by and the one it is sorted
-by. The query with them is run as well as the model's own, and counts only where the common columns are the same.
+To a query are added the columns without which its rows do not say what they are (those it is grouped by and the one it is
+sorted by), and the names that belong to ids. The extended query is run as well as the model's own, and is used only if the
+common columns are the same. Which columns name the rows of a table is decided here, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence

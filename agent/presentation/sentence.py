@@ -1,8 +1,7 @@
 """Says in one sentence what a result says: who leads and with how much, how many there are, or the one value.
 
-Names of tables and columns as English words: `list_price` is "list price", one of `albums` is an "album".
-
-Writes the one-sentence answer from a template, the result and the SQL: a 135M model must not retype rows.
+The sentence is written from a template, the result and the SQL, because a 135M model must not retype rows. Names of tables and
+columns become English words: `list_price` is "list price", one of `albums` is an "album".
 """
 
 import re

@@ -1,10 +1,7 @@
-"""What people are shown of a result: headings, cells as people read them, bars.
+"""What people are shown of a result: headings, cells with their kinds, how the rows are sorted, and bars. Data only.
 
-What people are shown of a result: headings, cells with their kinds, and how the rows are sorted. Data only.
-
-Writes cells as people read them: amounts grouped and with two useful decimals, years and ids as they are, dates as dates.
-
-Which rows are drawn as bars, and how long each bar is. A terminal and the page draw the same.
+Cells are written as people read them: amounts grouped and with two useful decimals, years and ids as they are, dates as dates.
+Which rows are drawn as bars, and how long each bar is, is the same for a terminal and the page.
 """
 
 from collections.abc import Iterable, Sequence

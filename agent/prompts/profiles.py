@@ -1,16 +1,11 @@
-"""Prompt profiles: `compact`, on which the embedded model is trained, and `chat`.
+"""Prompt profiles: `compact`, on which the embedded model is trained, and `chat`, for instruction-tuned models.
 
-Answers of an endpoint's model as JSON: the JSON schema that is sent with a step (`response_format`), and plans in that form.
+The chat profile uses the checkpoint's own chat template. A local model's answer is begun for it (`lead`), so that it is a plan
+or a statement and nothing else, and the grammar can constrain it. A model at an endpoint may think and talk around its SQL,
+which is then extracted from its answer.
 
-The schemas keep to what OpenAI's strict mode takes, which vLLM and SGLang take as well: every property is required, none may
-be added.
-
-The chat profile: for instruction-tuned models, through the checkpoint's own chat template.
-
-A local model's answer is begun for it (`lead`), so that it is a plan or a statement and nothing else, and the grammar can
-hold it to that. A model behind an endpoint may think and talk around its SQL, which is then read out of its answer.
-
-Start at `profile`; `compact` is what the embedded model is trained on.
+Plans of a model at an endpoint are JSON. The JSON schema that is sent with a step (`response_format`) keeps to what OpenAI's
+strict mode takes, which vLLM and SGLang take as well: every property is required, none may be added.
 """
 
 import json

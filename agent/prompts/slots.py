@@ -1,13 +1,11 @@
 """What a prompt is made from: slots, the interface of a profile, and the plan's format.
 
-The slots that a prompt is made from, the same for both profiles and for training data. Any slot may be empty.
+The slots are the same for both profiles and for training data. Any slot may be empty. A schema may be written in several
+orders, because a model's mistakes depend on the order in which tables and columns are shown to it.
 
-One schema in several orders. A model's mistakes depend on the order in which tables and columns are shown to it.
-
-`singer: country, age; concert: year | SELECT COUNT(*) FROM _ WHERE _ = _ GROUP BY _`
-
-A table without columns is only named (`singer; concert: year`). Names are written as in the prompt's schema: in double
-quotes where necessary. This module only converts text; it does not decide what a plan should say.
+A plan reads `singer: country, age; concert: year | SELECT COUNT(*) FROM _ WHERE _ = _ GROUP BY _`. A table without columns is
+only named (`singer; concert: year`). Names are written as in the prompt's schema: in double quotes where necessary. This module
+only converts text; it does not decide what a plan should say.
 """
 
 import random

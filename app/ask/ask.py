@@ -1,8 +1,7 @@
 """`sqlagent ask` and `sqlagent chat`: questions from the command line, from a pipe, or in a dialogue.
 
-Keeps the conversations of `sqlagent chat` on disk, so that they survive a restart.
-
-What `sqlagent chat` takes besides questions: commands with a slash, and words with which people leave or look around.
+`chat` keeps its conversations on disk, so that they survive a restart. Besides questions it takes commands with a slash, and
+words with which people leave or look around.
 """
 
 import gc
@@ -185,7 +184,7 @@ class ChatCommands:
 
 DEFAULT_QUESTION = "What is the average list price of the albums?"
 Clarify = Annotated[
-    bool, typer.Option("--clarify/--no-clarify", help="On a terminal, ask back where the question is unclear.")
+    bool, typer.Option("--clarify/--no-clarify", help="On a terminal, ask back if the question is unclear.")
 ]
 
 Steps = Annotated[bool, typer.Option("--steps", help="Show what each step of the agent cost.")]
@@ -200,7 +199,7 @@ def ask(
     query: Query = Query(),
     evidence: Annotated[str, typer.Option("--evidence", help="What words of the question mean in this data.")] = "",
     race: Annotated[
-        bool, typer.Option("--race", help="Also decode every step plainly, to measure the saving.")
+        bool, typer.Option("--race", help="Also decode every step without drafts, to measure the saving.")
     ] = False,
     as_json: options.Json = False,
     sql_only: Annotated[bool, typer.Option("--sql-only", help="Print nothing but the SQL.")] = False,
@@ -260,7 +259,7 @@ def chat(
     asking: Asking = Asking(),
     query: Query = Query(),
     thread: Annotated[
-        str | None, typer.Option("--continue", "-c", help="Go on with an earlier conversation, by its name.")
+        str | None, typer.Option("--continue", "-c", help="Continue an earlier conversation, by its name.")
     ] = None,
     as_json: options.Json = False,
     steps: Steps = False,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def check(
     statement: Annotated[str | None, typer.Argument(help="One SELECT; read from stdin when it is not given.")] = None,
     question: Annotated[
-        str, typer.Option("--question", help="What it should answer: it is compared with our own readings.")
+        str, typer.Option("--question", help="The question to answer; the rows are compared with those of our own SQL.")
     ] = "",
     evidence: Annotated[str, typer.Option("--evidence", help="What words of the question mean in this data.")] = "",
     source: DatabaseOptions = DatabaseOptions(),
@@ -62,7 +62,7 @@ def _print_review(found: "Review") -> None:
         if finding.evidence:
             print(output.shown(f"    {finding.evidence}"))
     if not found.is_doubtful:
-        print("Nothing speaks against it.")
+        print("No problems were found.")
 
 
 @spread_for_people
@@ -74,7 +74,7 @@ def run_questions(
     source: DatabaseOptions = DatabaseOptions(),
     against: Annotated[
         str | None,
-        typer.Option("--against", help="Another state of the database; questions whose answers differ are named."),
+        typer.Option("--against", help="Another version of the database; questions whose answers differ are listed."),
     ] = None,
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write the verdicts to this file as JUnit's XML.", dir_okay=False)

@@ -1,12 +1,10 @@
-"""Commands that need no model: `schema`, `sql` and `logs`, and rows as files.
+"""Commands that need no model, and rows as files.
 
-Writes rows to a file: an answer's with the headings that people are shown, a query's with its own.
+- `sqlagent schema` shows the tables that one may see, or describes one of them.
+- `sqlagent sql` runs one read-only statement by hand, guarded like the agent's own.
+- `sqlagent logs` shows who asked what, which SQL ran, its rows and time, and whether it was refused.
 
-`sqlagent schema`: shows the tables that one may see, or describes one of them.
-
-`sqlagent sql`: runs one read-only statement by hand, guarded like the agent's own.
-
-`sqlagent logs`: shows who asked what, which SQL ran, its rows and time, and whether it was refused.
+A file of an answer's rows has the headings that people are shown, a file of a query's rows its own.
 """
 
 import sqlite3
@@ -216,9 +214,9 @@ def logs(
         ),
     ] = "",
     text: Annotated[str, typer.Option("--text", help="Only with this text in question, SQL or message.")] = "",
-    since: Annotated[datetime | None, typer.Option("--since", help="Only from this time on.")] = None,
+    since: Annotated[datetime | None, typer.Option("--since", help="Only entries since this time.")] = None,
     most: Annotated[int, typer.Option("--most", "-n", min=1, help="Most entries to show: the newest ones.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries come, until Ctrl+C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new entries until Ctrl+C.")] = False,
     as_json: options.Json = False,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print CSV on stdout; an apostrophe keeps spreadsheets from computing a text.")

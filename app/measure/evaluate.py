@@ -1,4 +1,8 @@
-"""`sqlagent eval DATASET`, `sqlagent ablate` and `sqlagent data linking`."""
+"""`sqlagent eval DATASET`, `sqlagent ablate` and `sqlagent data linking`.
+
+`eval` and `data linking` measure accuracy and write it to files; `ablate` measures what each part of the agent adds.
+`evaluate_others` measures whole conversations and other tasks.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager

@@ -1,12 +1,8 @@
-"""`/v1/chat/completions`: the model behind OpenAI's API, with answers of a given form.
+"""`/v1/chat/completions`: the model with OpenAI's API, and constrained answers.
 
-The automaton over tokens is llguidance's (github.com/guidance-ai/llguidance).
-
-A chat completion as OpenAI's clients ask for it.
-
-A field that is not served is refused, unless its value changes nothing: what a caller asked for is never left out in silence.
-
-A completion's JSON as OpenAI's clients read it, whole or in pieces.
+A request is read as OpenAI's clients send it, and a completion's JSON is written as they read it, whole or in pieces. A field
+that is not supported is refused, unless its value changes nothing: what a caller asked for is never silently ignored. The
+automaton over tokens for `response_format` is llguidance's (github.com/guidance-ai/llguidance).
 """
 
 import json
@@ -143,9 +139,9 @@ MOST_ALTERNATIVES = 20
 
 # What would change the text, with the values that do not, and what to do instead.
 NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "logit_bias": (({},), "logits are not changed: leave it out, or prescribe a form with response_format"),
-    "tools": (([],), "tools are not called: leave it out, or prescribe a form with response_format"),
-    "functions": (([],), "functions are not called: leave it out, or prescribe a form with response_format"),
+    "logit_bias": (({},), "logits are not changed: leave it out, or constrain the text with response_format"),
+    "tools": (([],), "tools are not called: leave it out, or constrain the text with response_format"),
+    "functions": (([],), "functions are not called: leave it out, or constrain the text with response_format"),
     "tool_choice": (("none", "auto"), "tools are not called: leave it out"),
     "modalities": ((["text"],), "only text is written: leave it out"),
     "audio": ((), "only text is written: leave it out"),
@@ -230,7 +226,7 @@ class StructuredOutputs(BaseModel):
         return self
 
 
-_FORM = ", and prescribe a form with response_format or structured_outputs"
+_FORM = ", and constrain the text with response_format or structured_outputs"
 _INSTEAD = dict.fromkeys(
     ("guided_json", "guided_choice", "guided_regex", "guided_grammar", "grammar", "json_schema"), _FORM
 )
@@ -273,7 +269,7 @@ class ChatRequest(BaseModel):
         known = {*cls.model_fields, *NEUTRAL, *HARMLESS}
         for name, value in given.items() if isinstance(given, dict) else ():
             if name not in known and value is not None:
-                raise ValueError(f"{str(name)[:60]!r} is no field that is served: leave it out{_INSTEAD.get(name, '')}")
+                raise ValueError(f"{str(name)[:60]!r} is not supported: leave it out{_INSTEAD.get(name, '')}")
         return given
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""What the servers share: where they listen, and who may come in. Plain ASGI; the doors themselves are `ui.doors`."""
+"""What the servers share: where they listen, and who is admitted. Plain ASGI; the middleware itself is in `ui.http`."""
 
 import gc
 import hmac
@@ -119,7 +119,7 @@ def listen(app: App, host: str, port: int, path: str, api_key: str | None) -> No
     print(f"Serving at http://{host}:{listener.getsockname()[1]}{path} (stop: Ctrl+C)", file=sys.stderr, flush=True)
     if host not in LOOPBACK and not api_key:
         print(
-            "Everybody who reaches this address may ask; --api-key lets in who knows it.", file=sys.stderr, flush=True
+            "Anybody who reaches this address may ask; --api-key demands a key.", file=sys.stderr, flush=True
         )
     gc.freeze()  # what is loaded stays; looking through it again and again would hold up answers
     uvicorn.Server(config).run(sockets=[listener])

@@ -1,8 +1,7 @@
-"""`/ask` and `/check` of `sqlagent serve --db`, and the conversations of those who ask a server.
+"""`/ask` and `/check` of `sqlagent serve --db`, and the conversations of a server's callers.
 
-Keeps the conversations of those who ask a server, by names that nobody guesses.
-
-`/ask` of `sqlagent serve --db`: a question in, the answer out as JSON, or event by event as it is made.
+A question comes in, and the answer goes out as JSON, or event by event as it is made. Conversations are kept by names that
+nobody can guess.
 """
 
 import json
@@ -103,7 +102,7 @@ def question_route(assistant: "Assistant") -> "Route":
 def _talk(conversations: Conversations, name: str) -> "Conversation":
     talk = conversations.find(name) if name else conversations.begin()
     if talk is None:
-        raise BadRequest("that conversation is not known or too old: ask without one to begin another", 404)
+        raise BadRequest("that conversation is unknown or too old: ask without one to start a new one", 404)
     return talk
 
 

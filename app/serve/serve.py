@@ -1,6 +1,6 @@
-"""`sqlagent serve`: the fast decoder behind OpenAI's chat completions, so that other programs can use it.
+"""`sqlagent serve`: the decoder as OpenAI's chat completions, so that other programs can use it; with --db also questions.
 
-What the endpoint counts, for Prometheus at /metrics.
+The endpoint's counters, for Prometheus, are at /metrics.
 """
 
 import secrets
@@ -95,13 +95,13 @@ CHAT = "/v1/chat/completions"
 LONGEST_BODY = 4 << 20  # bytes
 BODY_DEADLINE_S = 15.0
 CLIENT_GONE = 499  # nginx's word for it; nobody reads it but a log
-Queue = Annotated[int, typer.Option("--queue", min=1, help="Requests under way at once; more are refused with 429.")]
+Queue = Annotated[int, typer.Option("--queue", min=1, help="Requests in progress at once; more are refused with 429.")]
 PromptRows = Annotated[
     int,
     typer.Option(
         "--prompt-rows",
         min=0,
-        help="Tokens of new prompts in a forward for which answers under way wait; 0: prompts are read whole.",
+        help="Most tokens of new prompts in a forward while other requests are answered; 0: no limit.",
     ),
 ]
 

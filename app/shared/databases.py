@@ -1,9 +1,4 @@
-"""Opens the database that a command names, and the audit log of what it asks.
-
-Finds and opens the audit log, and makes the trail of what a command's user does.
-
-Opens the database that a command names.
-"""
+"""Opens the database that a command names, and the audit log of what its user asks."""
 
 import getpass
 import glob

@@ -21,9 +21,9 @@ MEANING = {
     NO_ANSWER: "no working SQL was found",
     REFUSED: "refused: only reading is allowed",
     DATABASE: "the database cannot be opened, or the query failed there",
-    MODEL: "the model cannot be had or loaded",
+    MODEL: "the model cannot be found or loaded",
     INCOMPLETE: "not every row was written",
-    UNSURE: "the answer is less sure than --at-least wants",
+    UNSURE: "the confidence is below what --at-least asks for",
     FOUND: "check warns of something, or a test failed",
 }
 _CODE_OF_KIND = {None: OK, "refused": REFUSED, "failure": FAILED, "model": MODEL, "usage": USAGE, "unsure": UNSURE}

@@ -188,12 +188,12 @@ Orders = Annotated[
         "--schema-permutations",
         min=1,
         max=16,
-        help="Orders of the schema over which the model's predictions are averaged where its plan is doubtful; 1: never.",
+        help="Orders of the schema over which predictions are averaged if the plan has an unlikely token; 1: never.",
     ),
 ]
 Attempts = Annotated[int, typer.Option("--attempts", min=1, max=20, help="SQL statements tried per question.")]
 Constrain = Annotated[
-    bool, typer.Option("--constrain/--no-constrain", help="Let a grammar hold the model to SQL over the schema.")
+    bool, typer.Option("--constrain/--no-constrain", help="Constrain the model to SQL over the schema by a grammar.")
 ]
 PredictedOutputs = Annotated[
     bool,
@@ -218,8 +218,8 @@ Rerank = Annotated[
     bool | None,
     typer.Option(
         "--rerank/--no-rerank",
-        help="Where an answer is doubtful, sample other readings, and answer with one that is clearly better. "
-        "Default: yes, but not where decoding is measured.",
+        help="If the confidence is low, write other plans, and answer with one that is clearly better. "
+        "Default: yes, except when decoding is measured.",
     ),
 ]
 AtLeast = Annotated[
@@ -229,7 +229,7 @@ AtLeast = Annotated[
         min=0.0,
         max=0.99,
         metavar="SHARE",
-        help="Give only answers that are right so often, such as 0.9; otherwise show what the question may mean. 0: give all.",
+        help="Answer only if this share of such answers is right, such as 0.9; otherwise show what the question may mean.",
     ),
 ]
 KnowledgeFolder = Annotated[

@@ -1,10 +1,8 @@
 """What commands print: tables, SQL and answers, on streams that may be closed or full.
 
-Makes text from databases, models and files safe for a terminal: control characters are spelled out.
-
-Tables that fit the terminal they are printed in, and are complete where a program reads them.
-
-Prints answers in a terminal, or as plain text if stdout is not a terminal; rich honours `NO_COLOR`.
+Text from databases, models and files is made safe for a terminal: control characters are printed as visible escapes. Tables fit
+the terminal they are printed in, and are complete if a program reads them. Answers are plain text if stdout is not a terminal;
+rich honours `NO_COLOR`.
 """
 
 import csv

@@ -117,7 +117,7 @@ def beginnings(
         typer.Option("--held-out", help="Responses to measure on; repeatable.", exists=True, dir_okay=False),
     ] = None,
     least: Annotated[
-        int, typer.Option("--least", min=1, help="Answers to prompts that end alike, below which these are left out.")
+        int, typer.Option("--least", min=1, help="Fewest answers to prompts with the same end; rarer ends are left out.")
     ] = 32,
     seed: options.Seed = 0,
 ) -> None:

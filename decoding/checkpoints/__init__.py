@@ -1,4 +1,4 @@
 """Turns a model's name into its files and tensors: embedded, folder, GGUF or hub.
 
-Start at `resolve`.
+Start at `catalog`.
 """

@@ -1,21 +1,14 @@
-"""Statistics of token sequences that correct what mask tokens say, and that guess a text's first tokens.
+"""Statistics of token sequences that correct predictions at mask tokens, and that guess a text's first tokens.
 
-What answers begin with, by the end of their prompts: guesses for a text's first round, in which no mask was asked yet.
+**Followers and pairs.** A mask does not know the token before the one that it predicts. If that token is known, a low-rank
+score for each pair of frequent tokens is added, as in Domino (arXiv 2605.29707), without its recurrence. If it also occurs in
+the prompt or the text so far, the tokens that follow it there get a score by nine learnt weights: names of columns and values
+take several tokens, which the prompt has next to each other. It is what an induction head does (Olsson et al., arXiv
+2209.11895), for a row that cannot have one.
 
-Answers to prompts that end alike begin alike, and what they go on with often stands in the prompt. So each of the first
-positions has logits of the frequent tokens, fitted on the target's own answers. The scores of pairs and of followers
-(`token_pairs`) are added to them as they are to what masks say.
-
-What follows what in a text, as a correction of what mask tokens say.
-
-A mask does not know the token before the one that it predicts. Where that is known and stands in the prompt or the text so far,
-the tokens that follow it there get a score by nine learnt weights: names of columns and values take several tokens, which the
-prompt has side by side. It is what an induction head does (Olsson et al., arXiv 2209.11895), for a row that cannot have one.
-
-What is added to what a mask says, where the tokens before its own are known: scores of pairs, and of followers in the text.
-
-A low-rank score for each pair of frequent tokens is as in Domino (arXiv 2605.29707), without its recurrence. `followers` has
-the rest.
+**Beginnings.** In a text's first round no mask was asked yet. Answers to prompts with the same end begin alike, and their
+continuation is often in the prompt. So each of the first positions has logits of the frequent tokens, by the end of the prompt,
+fitted on the target's own answers; the scores of pairs and followers are added to them as well.
 """
 
 from collections import Counter, defaultdict

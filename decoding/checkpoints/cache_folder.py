@@ -1,13 +1,10 @@
-"""The user's cache folder: what is in it is there whole or not at all, and progress is told.
+"""The user's cache folder: where models are stored, how two processes share it, and progress of long work.
 
-How long-running model work (fetching, converting) tells how far it is; it never writes to stdout.
+Files that take time to make are there whole or not at all, and are used only if their checksum is right. The checksum is part
+of the file's name, KEY-CRC32.SUFFIX, so that one rename puts both in place. It protects against accidents (a power cut, a
+failing disk), not against attackers: who can write here can write a checksum as well.
 
-The user's cache folder: where models lie, how two processes share it, how files get there whole or not at all.
-
-Files in the cache that take time to make: each is there whole or not at all, and is believed only with its checksum.
-
-The checksum stands in the file's name, KEY-CRC32.SUFFIX, so that one rename puts both in place. It is there for accidents (a
-power cut, a failing disk), not for attackers: who can write here can write a checksum as well.
+Long work on models (fetching, converting) reports its progress; it never writes to stdout.
 """
 
 import errno

@@ -1,8 +1,6 @@
 """Finds a model's folder, adapter and masks by its name: embedded, on the hub, a GGUF file or a folder.
 
-The adapters that come with the embedded model, and the one that a caller's choice means.
-
-Lists and describes the models on this machine: the embedded one, converted GGUF files, checkpoints in the hub's cache.
+It also lists and describes the models on this machine: the embedded one, converted GGUF files, checkpoints in the hub's cache.
 """
 
 from __future__ import annotations

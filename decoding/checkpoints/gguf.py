@@ -1,14 +1,11 @@
-"""Converts a GGUF file to a folder in hub layout.
-
-Converts the tokenizer inside a GGUF file to tokenizer.json and tokenizer_config.json in hub layout.
-
-llama.cpp stores vocabulary, merges and the *name* of a pre-tokenizer; what that name means is code on both sides, so names
-that are not listed here are refused, because a guess would tokenise text almost right.
-
-Converts a GGUF file to an ordinary folder in hub layout: dequantised weights, config.json, tokenizer, chat template.
+"""Converts a GGUF file to an ordinary folder in hub layout: dequantised weights, config.json, tokenizer, chat template.
 
 Only this module knows llama.cpp's names and its order of rotary dimensions. Weights become bfloat16, as checkpoints are
 published; a file that has only float32 tensors keeps float32.
+
+The tokenizer becomes tokenizer.json and tokenizer_config.json. llama.cpp stores vocabulary, merges and the *name* of a
+pre-tokenizer; what that name means is code on both sides. So names that are not listed here are refused, because a guess would
+tokenise text almost right.
 """
 
 import json

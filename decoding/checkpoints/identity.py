@@ -1,8 +1,7 @@
-"""The identity of weights, and of the target that a head belongs to.
+"""The identity of weights (their SHA-256), and of the target that a head belongs to.
 
-The identity of a set of weights (its SHA-256), and the small file in which a conversion records where they came from.
-
-The identity of the target that a head belongs to; an adapter merged into the weights is part of it.
+A conversion records in a small file where its weights came from. An adapter that is merged into the weights is part of the
+target's identity.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ They belong to weights: `train masks` writes them into the metadata of a mask ad
 targets without one have the defaults, which were fitted on answers of the shipped adapter.
 
 A mask token's row gets the embedding of its depth, and before each layer `x + up @ silu(down @ norm(x))`, a parallel adapter
-(He et al., arXiv 2110.04366) behind an RMS norm without a weight. No other row is touched, so the model's text stays what it
+(He et al., arXiv 2110.04366) after an RMS norm without a weight. No other row is touched, so the model's text stays what it
 is, to the bit. PaSS (arXiv 2311.13581) and BiTA (arXiv 2401.12522) train embeddings and prompts for such rows instead.
 
 A mask does not know the token before the one that it predicts, which is known when a draft is made. So what the masks say

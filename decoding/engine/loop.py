@@ -178,7 +178,7 @@ class Decoding:
 
     @property
     def prompts(self) -> int:
-        """How many prompts the text follows."""
+        """How many prompts the text continues."""
         return len(self._sequences)
 
     @property

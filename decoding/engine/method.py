@@ -1,9 +1,12 @@
-"""The interface of decoding methods, and what several sequences of one text share.
+"""The interface of decoding methods (`Method`), and what a method and the loop share about a text.
 
-The mean of logits is the normalised geometric mean of the distributions (a product of experts; Hinton, Neural Computation
-14, 2002). Prompts that say the same in another order make it an ensemble without other weights, as permutation
-self-consistency does for whole answers (Tang et al., arXiv 2310.07712). A draft is scored after all prompts in one forward
-and verified against the mean, so every method writes the text of plain decoding here as well.
+A method makes drafts: `begin`, `propose` and `observe` are all that it must have; everything else is shared by all methods and
+has a default. `Context` is what it may read besides the text. `LookupCorpus` has earlier texts to copy from.
+
+`Ensemble` is for a text with several prompts. The mean of their logits is the normalised geometric mean of the distributions (a
+product of experts; Hinton, Neural Computation 14, 2002). Prompts that say the same in another order make it an ensemble without
+other weights, as permutation self-consistency does for whole answers (Tang et al., arXiv 2310.07712). A draft is scored after
+all prompts in one forward and verified against the mean, so every method writes the text of plain decoding here as well.
 """
 
 from abc import ABC, abstractmethod
@@ -97,7 +100,7 @@ def parts_of_prompts(unread: Sequence[int], most: int = PROMPT_ROWS) -> list[int
 
 
 class Ensemble:
-    """The target's sequences of one text, one after each prompt. Closing `opened` closes them.
+    """The target's sequences of one text, one for each prompt. Closing `opened` closes them.
 
     What a method sees besides the pooled logits (cached tokens, hidden states, draft caches) is that of the first.
     """

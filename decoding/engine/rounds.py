@@ -1,6 +1,8 @@
 """What a decode emits, one record per sequence and forward, and every figure that follows from it.
 
-Every metric, the chat's figures, the benchmark and the golden tests are functions of these records.
+A `Round` is one frozen record per sequence and target forward: plain data, no tensors. Every metric, the chat's figures, the
+benchmark and the golden tests are functions of these records and are computed nowhere else. So is the account of how each token
+of a text came about.
 """
 
 from collections import Counter
@@ -39,7 +41,7 @@ class Round:
         0  # of `committed`, tokens that the constraint would have added to plain decoding's text by itself
     )
 
-    prompts: int = 1  # that this text follows (`decoding.engine.method`)
+    prompts: int = 1  # that this text continues (`decoding.engine.method`)
 
     @property
     def share_ms(self) -> float:

@@ -1,12 +1,11 @@
-"""The sampler's choice in numpy: the same tokens as with noise for the whole vocabulary, in a fraction of the time.
+"""Chooses one token from the target's logits, as a pure function of (logits, seed, position).
 
-Only a few tokens of a row can win. The noise is bounded, which rules out those far below the best; a bound from one 24-bit word
-each rules out most of the others. Only for the last few is noise computed exactly, as in the reference (`kernels.gpu.choice`).
+Gumbel noise is keyed by (seed, position, token), never drawn from a running generator (drafter-invariant sampling, arXiv
+2408.07978): in fp32 the text depends on target, temperature and seed only, whatever method drafts.
 
-Choosing one token from the target's logits, as a pure function of (logits, seed, position).
-
-Gumbel noise is keyed by (seed, position, token), never drawn from a running generator (drafter-invariant sampling,
-arXiv 2408.07978): in fp32 the text depends on target, temperature and seed only, whatever method drafts.
+This is the choice in numpy: the same tokens as with noise for the whole vocabulary, in a fraction of the time. The noise is
+bounded, which rules out tokens far below the best; a bound from one 24-bit word each rules out most of the others. Only for the
+last few is noise computed exactly, as in the reference (`kernels.gpu.choice`).
 """
 
 import hashlib

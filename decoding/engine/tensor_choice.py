@@ -1,6 +1,6 @@
-"""The sampler's choice and scores from torch tensors.
+"""The border between targets on torch's operators and the engine: the sampler's choice, and logits as numpy arrays.
 
-The border between targets on torch's operators and the engine: their logits become numpy arrays where it reads them.
+The tokens are those of `decoding.engine.sampler`.
 """
 
 from collections.abc import Callable, Sequence

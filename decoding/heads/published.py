@@ -20,7 +20,7 @@ Falcon-Qwen2.5: a Llama-like configuration with `k_mask`; `layers.N.*` and `lstm
 
 The released code feeds a text along the LSTM's batch axis, so each position is a sequence of its own: memory 1.
 
-Medusa: `medusa_lm_head.pt` (or `.safetensors`) beside a small config.json, or merged into a whole model (v1.0).
+Medusa: `medusa_lm_head.pt` (or `.safetensors`) next to a small config.json, or merged into a whole model (v1.0).
 
 Keys: `{i}.0.linear.weight` [h, h], `{i}.0.linear.bias`, and `{i}.1.weight` [V, h] unless the heads share the model's LM head
 (v2); in a merged model, the same with the prefix `medusa_head.`. If a head has several blocks, they all have the same weights.

@@ -1,5 +1,4 @@
 """Decoding methods, which draft tokens for the target to verify.
 
-Start at `table`, which lists them all; `registry` makes one by its name. `plain` and `prompt_lookup` belong to no
-family.
+Start at `registry`, which lists them all and makes one by its name. `baselines` has `plain`, `prompt_lookup` and `cascade`.
 """

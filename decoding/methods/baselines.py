@@ -1,9 +1,12 @@
-"""Plain decoding and prompt lookup.
+"""Plain decoding, prompt lookup, and a cascade of other methods.
 
-Prompt lookup: copy what followed the last tokens the previous times they appeared.
+`Plain` never guesses; every other method is compared with it.
 
-github.com/apoorvumang/prompt-lookup-decoding. Looks in the prompt, in the text so far and in the conversation's recall;
-several matches share one tree. The longer the match, the more is copied, as in SuffixDecoding (arXiv 2411.04975).
+`PromptLookup` copies what followed the last tokens where they appeared before (github.com/apoorvumang/prompt-lookup-decoding):
+in the prompt, in the text so far and in the conversation's earlier texts. Several matches share one tree. The longer the match,
+the more is copied, as in SuffixDecoding (arXiv 2411.04975).
+
+`Cascade` asks several methods in turn, and takes the first draft that is not empty, or all drafts in one tree.
 """
 
 from collections.abc import Sequence

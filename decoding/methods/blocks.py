@@ -1,21 +1,14 @@
 """Methods with a block head: DFlash, DDTree, JetSpec, Domino and our path tree.
 
-They differ in how the pass's guesses become a draft: `decoding.methods.blocks.{dflash, ddtree, jetspec, domino,
-path_tree}`.
+They share the head's context and its one pass per round, and differ in how the pass's guesses become a draft:
 
-DFlash (arXiv 2602.06036): one pass of a bidirectional block head guesses a chain.
-
-DDTree (arXiv 2604.12989): the most probable prefixes under the marginals of DFlash's head, best first.
-
-JetSpec (arXiv 2606.18394): one pass of a causal block head, and a tree that is built best first within a budget.
-
-Domino (arXiv 2605.29707): a block head's chain, each guess corrected by the guesses before it.
-
-Our own method: a tree in which every path has its own guesses.
-
-DDTree and JetSpec attach the same guesses under every node of a depth, because one pass of the head gives one distribution per
-depth. Here Domino's causal correction, a GRU and a low-rank factor, is applied along every branch, so that what follows
-depends on the branch; the block head still runs once.
+- `DFlash` (arXiv 2602.06036): one pass of a bidirectional block head guesses a chain.
+- `DDTree` (arXiv 2604.12989): the most probable prefixes under the marginals of DFlash's head, best first.
+- `JetSpec` (arXiv 2606.18394): one pass of a causal block head, and a tree that is built best first within a budget.
+- `Domino` (arXiv 2605.29707): a block head's chain, each guess corrected by the guesses before it.
+- `PathTree`, our own: a tree in which every path has its own guesses. DDTree and JetSpec attach the same guesses under every
+  node of a depth, because one pass of the head gives one distribution per depth. Here Domino's causal correction, a GRU and a
+  low-rank factor, is applied along every branch, so that what follows depends on the branch; the block head still runs once.
 """
 
 from abc import abstractmethod

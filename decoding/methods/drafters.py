@@ -1,25 +1,18 @@
 """Methods with a drafter: draft model, EAGLE-3, Falcon, Medusa.
 
-Medusa (arXiv 2401.10774): guesses for several positions at once from the last hidden state, without a pass of a drafter.
-
-The released code verifies one fixed tree of 63 nodes; here each round's tree holds the `budget` most probable paths of that
-round, so no fixed tree of that size is more probable. Typical acceptance is left out: it is not lossless.
-
-Draft-model speculation (arXiv 2211.17192, 2302.01318): a smaller language model with the same tokenizer drafts a chain.
-
-It ranks its guesses with the target's own keyed noise, so that at T > 0 two equal models write the same chain. A guess is
-accepted if it equals the target's choice, as for every method here; there is no rejection sampling.
-
-EAGLE-3 (arXiv 2503.01840) with EAGLE-2's dynamic tree: the drafter runs once per level, on its own states.
-
-Its keys and values are kept for committed tokens alone, computed from the target's own states; those of drafted tokens are
-dropped after the round.
-
-Falcon (arXiv 2412.12639): a drafter that computes k levels of the tree per pass.
-
-The released code uses fixed trees of 106 to 168 nodes; here the tree holds the `budget` most probable paths that a beam search
-over whole glances finds. The released code also runs k - 1 committed tokens through the target again to get their features;
-here the features of all committed tokens are kept.
+- `Medusa` (arXiv 2401.10774) guesses several positions at once from the last hidden state, without a pass of a drafter. The
+  released code verifies one fixed tree of 63 nodes; here each round's tree holds the `budget` most probable paths of that
+  round, so no fixed tree of that size is more probable. Typical acceptance is left out: it is not lossless.
+- `DraftModel` (arXiv 2211.17192, 2302.01318): a smaller language model with the same tokenizer drafts a chain. It ranks its
+  guesses with the target's own keyed noise, so that at T > 0 two equal models write the same chain. A guess is accepted if it
+  equals the target's choice, as for every method here; there is no rejection sampling.
+- `Eagle3` (arXiv 2503.01840) with EAGLE-2's dynamic tree: the drafter runs once per level, on its own states. Its keys and
+  values are kept for committed tokens alone, computed from the target's own states; those of drafted tokens are dropped after
+  the round.
+- `Falcon` (arXiv 2412.12639): a drafter that computes k levels of the tree per pass. The released code uses fixed trees of 106
+  to 168 nodes; here the tree holds the `budget` most probable paths that a beam search over whole passes finds. The released
+  code also runs k - 1 committed tokens through the target again to get their features; here the features of all committed
+  tokens are kept.
 """
 
 import heapq

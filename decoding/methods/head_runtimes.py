@@ -1,7 +1,8 @@
 """What methods ask of a head, and who answers: our kernels where the target runs on them, torch's operators elsewhere.
 
-States and features are opaque to a method: it selects rows of them and hands them back. Tokens and log-probabilities come as
-tables with a row for each state, best first.
+States and features are opaque to a method: it selects rows of them, such as a round's tapped hidden states of the tokens that
+became text, and hands them back. Tokens and log-probabilities come as tables with a row for each state, best first. A trained
+head can also propose guesses along any path, for trees that other proposers grow with it.
 """
 
 from collections.abc import Callable, Sequence

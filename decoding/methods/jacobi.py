@@ -1,29 +1,22 @@
 """Mask tokens, Jacobi decoding, lookahead decoding and Jacobi Forcing's decoder.
 
-Mask tokens in the draft: the target itself predicts several tokens ahead, in the forward that verifies.
-
-A few mask tokens follow the root and each of the most probable guesses. The target's logits at the masks after the accepted
-path are marginals of the positions after the bonus token, given correct text only. The next draft is the tree of their most
-probable prefixes, together with copies of what followed the last tokens elsewhere. PaSS (arXiv 2311.13581) and BiTA
-(arXiv 2401.12522) train embeddings for such tokens. Here a target has weights of its own for them (`train masks`), or a
-checkpoint learns to use one token of its vocabulary as the mask (`train jacobi --sweeps 0 --first-guess mask`). With any other
-target there are no masks, and copies alone are drafted.
-
-Jacobi decoding: the target's own answers to a wrong guess are the next guess.
-
-Santilli et al., ACL 2023 (arXiv 2305.10427); CLLM (arXiv 2403.00835) trains checkpoints for it. Works at any
-temperature: the answers are the target's keyed choices, and a guess keeps its absolute position.
-
-Lookahead decoding (Fu et al., arXiv 2402.02057): a Jacobi window that collects n-grams, and guesses made of them.
-
-The released code needs an attention mask of its own; here its two-dimensional window is an ordinary tree. Level 0 is a chain
-under the root, and column i of the higher levels lies below node i of that chain: a caterpillar. Guesses are further branches.
-
-Jacobi Forcing's decoder: several blocks under Jacobi iteration at once, and another try for rejected n-grams.
-
-arXiv 2512.14681, as the authors describe it. Their released code differs: it throws a promoted block away, and verifies
-candidates as a batch of rows, each with its own copy of the cache; here they are branches of one tree. Any checkpoint
-works, but only one that was trained on its own Jacobi trajectories is fast.
+- `MaskTokens`: the target itself predicts several tokens ahead, in the forward that verifies. A few mask tokens follow the root
+  and each of the most probable guesses. The target's logits at the masks after the accepted path are marginals of the positions
+  after the bonus token, given correct text only. The next draft is the tree of their most probable prefixes, together with
+  copies of what followed the last tokens elsewhere. PaSS (arXiv 2311.13581) and BiTA (arXiv 2401.12522) train embeddings for
+  such tokens. Here a target has weights of its own for them (`train masks`), or a checkpoint learns to use one token of its
+  vocabulary as the mask (`train jacobi --sweeps 0 --first-guess mask`). With any other target there are no masks, and only
+  copies are drafted.
+- `Jacobi` (Santilli et al., ACL 2023, arXiv 2305.10427): the target's own answers to a wrong guess are the next guess. CLLM
+  (arXiv 2403.00835) trains checkpoints for it. It works at any temperature: the answers are the target's keyed choices, and a
+  guess keeps its absolute position.
+- `Lookahead` (Fu et al., arXiv 2402.02057): a Jacobi window that collects n-grams, and guesses made of them. The released code
+  needs an attention mask of its own; here its two-dimensional window is an ordinary tree. Level 0 is a chain under the root,
+  and column i of the higher levels lies below node i of that chain: a caterpillar. Guesses are further branches.
+- `JacobiForcing` (arXiv 2512.14681), as the authors describe it: several blocks under Jacobi iteration at once, and another try
+  for rejected n-grams. Their released code differs: it throws a promoted block away, and verifies candidates as a batch of
+  rows, each with its own copy of the cache; here they are branches of one tree. Any checkpoint works, but only one that was
+  trained on its own Jacobi trajectories is fast.
 """
 
 from collections import OrderedDict
@@ -285,7 +278,7 @@ class JacobiForcing(Method):
     from_recall, from_prompt: whether to look for candidates in the conversation's earlier texts and identifiers, and in the
         prompt.
     remask: where the target has mask tokens of its own (`train masks`), guess what it said at them, given the token before,
-        instead of sweeping on below a wrong guess, and put masks where nothing is said; see `guess_window`.
+        instead of sweeping on below a wrong guess, and put masks where nothing is said; see `jacobi_window`.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""The guesses that methods of the Jacobi family have in flight.
+"""The guesses that methods of the Jacobi family have in flight, and the rules of a sweep, which training shares.
 
-Blocks are aligned to generated positions: block j holds the generated tokens [j * n, (j + 1) * n). A block is never
-restarted: it shrinks from the left while its tokens are accepted (Consistency LLMs, arXiv 2403.00835; Jacobi Forcing,
-arXiv 2512.14681). Plain data, no tensors.
+Blocks are aligned to generated positions: block j holds the generated tokens [j * n, (j + 1) * n). A block is never restarted:
+it shrinks from the left while its tokens are accepted (Consistency LLMs, arXiv 2403.00835; Jacobi Forcing, arXiv 2512.14681).
+Plain data, no tensors.
 
-`SweptWindow` is the papers': the target's answers to a wrong guess are the next guess. `MaskedWindow` is for a target with
-mask tokens of its own, which was not trained to correct what it reads after a wrong guess: there the guesses come from what it
-said at masks, given the token before each, and what is not known yet is masks again.
+`SweptWindow` is the papers': the target's answers to a wrong guess are the next guess. `MaskedWindow` is for a target with mask
+tokens of its own, which was not trained to correct what it reads after a wrong guess. There the guesses are what it predicted
+at masks, given the token before each, and what is not known yet is masks again.
 """
 
 from abc import ABC, abstractmethod

@@ -1,12 +1,13 @@
-"""Guesses of mask tokens: the likeliest tokens of each, and the trees made of them.
+"""Guesses at mask tokens: the likeliest tokens of each, and the trees made of them.
 
-Guesses of several proposers for the same place as one distribution: a product of experts with fitted weights.
+A target's logits at mask tokens become guesses for the positions after the accepted path (see `MaskTokens`). In a text's first
+round, in which no mask was asked yet, guesses come from how the prompt ends (`Beginnings`). The initial guess of the Jacobi
+family is here, too: the same for decoding and for training data.
 
-What proposers say is neither independent nor of the same scale: a copied token that the head knows nothing of is right in a
-quarter of the cases, one of which it is sure nearly always. So each proposer's log-probability has a weight, a copied token has
-a bonus, and a constant stands for all tokens that nobody guessed.
-
-In a text's first round, in which no mask was asked yet, guesses come from how the prompt ends (`Beginnings`).
+Guesses of several proposers for the same place become one distribution: a product of experts with fitted weights. The proposers
+are neither independent nor on the same scale: a copied token to which the head gives no probability is right in a quarter of
+the cases, one of which it is sure nearly always. So each proposer's log-probability has a weight, a copied token has a bonus,
+and a constant stands for all tokens that nobody guessed.
 """
 
 import random

@@ -1,10 +1,8 @@
 """Finds what followed the last tokens elsewhere, in texts and in rejected guesses, as candidates for verification.
 
-The rejection recycling of Jacobi Forcing (arXiv 2512.14681): a guess that was right but misplaced is found again when the
-text reaches its first token.
-
-Copies come from the text, the prompt and the conversation's recall, as in prompt lookup; how likely a copied token is to be
-right is counted while decoding.
+The pool of rejected guesses is the rejection recycling of Jacobi Forcing (arXiv 2512.14681): a guess that was right but
+misplaced is found again when the text reaches its first token. Copies come from the text, the prompt and the conversation's
+earlier texts, as in prompt lookup; their probability, by the length of the match, is counted while decoding.
 """
 
 from collections import deque

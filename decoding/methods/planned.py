@@ -1,11 +1,11 @@
-"""Plans a draft: the tree whose expected tokens are worth its rows.
+"""Plans a draft: the tree whose expected tokens are worth their cost.
 
 Every proposer gives a guess a probability; a node's is the product along its path. In the time of one plain step the target
-commits one token, and with drafts several; rows pay if what they are expected to commit exceeds what would be committed in
-their time without them. A token that the constraint forces is committed anyway: its row only leads to the token after it. So a
-guess before such tokens must pay for their rows too, but only as far as it is wrong: else the next forward would need them.
+commits one token, and with drafts several; a node pays if what it is expected to commit exceeds what would be committed in its
+time without it. A token that the constraint forces is committed anyway: its node only leads to the token after it. So a guess
+before forced tokens must pay for their nodes, too, but only as far as it is wrong: else the next forward would need them.
 
-Times are in plain steps: forwards of one row after each of the text's prompts.
+Times are in plain steps: forwards of one token after each of the text's prompts.
 """
 
 from bisect import bisect_left, insort
@@ -219,7 +219,7 @@ LONGEST = 2.0
 class Prices:
     """What rows cost in one round.
 
-    prompts: those that the text follows, each of which takes every row. pending: tokens that are fed before the draft. rate:
+    prompts: that the text continues, each of which takes every row. pending: tokens that are fed before the draft. rate:
     tokens that are committed in the time of a plain step.
     """
 

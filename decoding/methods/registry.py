@@ -1,8 +1,11 @@
 """The table of decoding methods, and how one is made by its name.
 
-A method of the project is a file in `decoding/methods/` and a line in `METHODS`; one from elsewhere calls `register_method`.
-The command line, the benchmark and the losslessness test read that table. What a draft head needs in addition is in
-`decoding.heads.kinds`.
+The table imports neither the methods nor torch, so a method costs nothing until it is used. A method of the project is a class
+in `decoding/methods/` and a line in `METHODS`; one from elsewhere calls `register_method`. The command line, the benchmark and
+the losslessness test read that table. `decoding.engine.method` defines what a method is; what a draft head needs in addition is
+in `decoding.heads.kinds`.
+
+Options are typed by a person as `name=value`; `option_value` decides what the value means.
 """
 
 import inspect

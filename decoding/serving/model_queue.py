@@ -1,8 +1,7 @@
-"""The queue for a model, and the batches in which it decodes several texts together.
+"""The one queue for a model, and the batches in which it decodes several texts together.
 
-Decodes the texts of several threads together: one forward serves all callers that wait for a round (continuous batching).
-
-Each caller drives its own sequences, and those of others join or leave between rounds, so a text is the same as alone.
+The queue is first come, first served, and every wait can be cancelled. One forward serves all texts that are in a round
+(continuous batching). Texts join and leave between rounds, so a text is the same as alone.
 """
 
 import threading

@@ -1,14 +1,12 @@
-"""The forward of `fast_model` on a GPU, and its tables.
+"""The forward of the target on a GPU, and its tables of keys and values.
 
-Tables on a GPU whose accepted rows are moved together: the moves of all sequences of a round are one or two launches.
+Our kernels run between cuBLAS's products, captured once per size as a CUDA graph. Up to a few hundred tokens a forward takes as
+long as its weights take to be read, if nothing waits for the processor: without graphs, the launches alone of a small model
+take longer. Sizes are rounded up to buckets; the rows that are left over belong to no sequence. Without CUDA the same code runs
+with the kernels' references and without graphs.
 
-A commit only notes its move. The next reader of a table's numbers, such as the next forward, makes all noted moves first.
-
-The forward of `fast_model` on a GPU: our kernels between cuBLAS's products, captured once per size as a CUDA graph.
-
-Up to a few hundred rows a forward takes as long as its weights take to be read, if nothing waits for the processor: eager, the
-launches alone of a small model take longer. Sizes are rounded up to buckets; the rows that are left over belong to no sequence.
-Without CUDA the same code runs with the kernels' references and without graphs.
+The accepted rows of all sequences of a round are moved together, in one or two launches. A commit only notes its move; the next
+reader of a table, such as the next forward, makes all noted moves first.
 """
 
 from collections.abc import Sequence

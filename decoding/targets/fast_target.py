@@ -1,16 +1,15 @@
-"""Our own target on torch's operators for the Llama, Qwen2 and Qwen3 families, and its forward.
+"""Our own target for the Llama, Qwen2 and Qwen3 families, on torch's operators or on a GPU, and its forward.
 
-The linear layers see all rows together; attention goes sequence by sequence, each over its own keys and values. No
-bookkeeping: which rows belong to whom, and what is kept, is `fast_target`'s business. Nothing here imports transformers,
-which alone takes seconds; `hf_target` is the reference that this must equal.
+The forward takes tokens of several sequences at once. The linear layers see all rows together; attention goes sequence by
+sequence, each over its own keys and values. Nothing here imports transformers, which alone takes seconds; `hf_target` is the
+reference that this must equal.
 
-Statistics of norms and softmaxes are in fp32 whatever the type of the weights; logits leave as fp32.
+It is equal to `hf_target` within rounding. In fp32, logits differ by less than 2e-5 on the tiny models of the tests (they reach
+8 there) and by less than 3e-4 on the embedded model (40); in bf16 they are as near to fp32 as transformers' own. Statistics of
+norms and softmaxes are in fp32 whatever the type of the weights; logits leave as fp32.
 
 On a processor the matrix products are three quarters of a step. Tried and left out: adding the residual within the product and
 attention by two products (no faster), the norm by hand (below 1 % of a step).
-
-Equal to `hf_target` within rounding. In fp32, logits differ by less than 2e-5 on the tiny models of the tests (they reach
-8 there) and by less than 3e-4 on the embedded model (40); in bf16 they are as near to fp32 as transformers' own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -25,7 +25,7 @@ class Row:
     have to guess tokens that the grammar gives plain decoding for free. speedup: over plain decoding with the same
     checkpoint, without prefill; speedup_with_prefill: with the agent's own prefill time added to both. speedup_vs_first:
     tokens/s relative to plain decoding with the first checkpoint, 0 where that wrote nothing. fast_forwarded, stationary:
-    CLLM's Table 3, per text. widest_gap: over the texts that are not equal (`near_ties`). nodes_per_forward: drafted
+    CLLM's Table 3, per text. widest_gap: over the texts that are not equal (`eval.speed.replay`). nodes_per_forward: drafted
     tokens that a forward verifies.
     draft_ms, target_ms, verify_ms: per forward. acceptance_by_depth: from depth 1, the share of the rounds that drafted to
     a depth and accepted a token there.

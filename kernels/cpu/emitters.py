@@ -1,8 +1,7 @@
-"""One step of a product on each kind of processor, and products whose sums stay in registers.
+"""One step of a product for each kind of processor, and products whose sums stay in registers.
 
-AVX2 has no such instruction: see `word_products`.
-
-Products whose sums stay in registers, rows x outputs at a time, as many as the processor has. AVX2 has `word_products`.
+A step multiplies four inputs of a row with those of sixteen outputs and adds to sums. A product keeps rows x outputs of sums in
+registers, as many as the processor has. AVX2 has no such instruction: see `word_products`.
 """
 
 from collections.abc import Callable, Sequence

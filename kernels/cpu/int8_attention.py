@@ -4,7 +4,7 @@ A page's part of one layer and head of keys holds 64 positions: keys packed as a
 as outputs [64, dim], values as one with positions as inputs [dim, 64], in the order of `split_pages`, and three numbers
 of each position: the key's scale, 128 times the sum of its integers, the value's scale. Queries and keys get a Hadamard
 transform first, which leaves their products as they are and spreads what sticks out (QuaRot, arXiv 2404.00456). Queries
-and the weights of values take 16 bits (`wide_rows`): many small weights add up (SageAttention, arXiv
+and the weights of values take 16 bits (`wide_products`): many small weights add up (SageAttention, arXiv
 2410.02367, keeps them in fp16), and a query's rounding would shift all scores of a row.
 
 Integers have no order, and `weigh` sums in that of a chain, so a row is the same to the bit in a chain, in any tree, with

@@ -1,12 +1,8 @@
-"""Phases of a forward: those that go token by token, those that multiply with a matrix, and attention's.
+"""Phases of a forward: token by token, products with a matrix, and around attention.
 
-Phases of a forward that go row by row: norms, quantization, taps; and the rotation and the norm of a row's heads.
-
-Halves of a head lie apart, each padded.
-
-Phases of a forward that multiply with a matrix, a block of outputs at a time, and what is done to its sums at once.
-
-Phases of a forward around attention: queries, keys and values, and what they mix.
+Token by token are norms, quantization, taps, and the rotation and the norm of a row's heads; halves of a head are stored apart,
+each padded. Products go a block of outputs at a time, and their sums are processed at once. Around attention are queries, keys
+and values, and what they mix.
 """
 
 import math

@@ -1,11 +1,7 @@
-"""Threads in one compiled call: who takes the next piece of work, and where they meet.
+"""Threads in one compiled call: who takes the next piece of work, and waiting for each other.
 
-What threads do inside a compiled call: take the next piece of work, and wait for each other. See `kernels.cpu.threads`.
-
-Several threads in one compiled call: who takes the next piece of work, and waiting for each other.
-
-numba's own threading layers are left alone: one of them may be entered by a single thread at a time, another shares its
-workers with torch. Here plain Python threads call the same compiled function without the interpreter's lock.
+numba's own threading layers are not used: one of them may be entered by a single thread at a time, another shares its workers
+with torch. Here plain Python threads call the same compiled function without the interpreter's lock.
 """
 
 import os

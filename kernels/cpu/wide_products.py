@@ -1,17 +1,10 @@
-"""Products of 16-bit numbers in attention: as two bytes, or as words.
+"""Attention's products of 16-bit numbers (queries, and the weights of values): as two bytes, or as words on AVX2.
 
-Numbers of 16 bits as two rows of bytes, for exact products of eight bits: attention's queries, and the weights of its
-values.
+Where the processor has exact products of bytes, a row of 16-bit numbers is two rows of bytes. AVX2 has none, so there it is a
+row of words, whose numbers are less by 32,768, because words have a sign. Both give the same integers, so results are
+bit-identical.
 
-Written as vectors of sixteen, because loops over addresses would check for overlaps at every call.
-
-Numbers of 16 bits as words, for products of words: attention's queries, and the weights of its values, on AVX2.
-
-The same numbers as `two_bytes` has, less 32,768, because words have a sign.
-
-Attention's products of 16 bits: as two rows of bytes, or as rows of words on AVX2, which has no exact products of bytes.
-
-Both give the same integers, so what comes out is the same to the bit.
+The code is written in vectors of sixteen, because loops over addresses would check for overlaps at every call.
 """
 
 from collections.abc import Sequence
@@ -187,7 +180,7 @@ def split_words(typing: Any, x: Any, step: Any, count: Any, out: Any) -> Any:
 def split_page_words(typing: Any, x: Any, step: Any, count: Any, out: Any) -> Any:
     """round(x[i] * step) - 32,768, where the product is 0 to 65,535, for 64 numbers of each of `count` pages. Addresses.
 
-    Word 4 i + j of a page is that of number i + 16 j, as in `two_bytes.split_pages`.
+    Word 4 i + j of a page is that of number i + 16 j, as in `split_pages`.
     """
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Any) -> Any:

@@ -1,15 +1,12 @@
 """The sampler's choice for many tokens at once, with counter-based noise.
 
-Counter-based noise: Philox4x32-10 (Salmon et al., SC 2011) and Gumbel noise made from it, in plain torch.
+The noise is Philox4x32-10 (Salmon et al., SC 2011) and Gumbel noise made from it. A noise value is a pure function of (seed,
+position, token): there is no generator state, so the text does not depend on the order in which positions are visited. The
+reference is in plain torch; its arithmetic is on 32-bit words held in int64, because torch has no uint32 product.
 
-A noise value is a pure function of (seed, position, token): there is no generator state, so the text does not depend on the
-order in which positions are visited. All arithmetic is on 32-bit words held in int64, because torch has no uint32 product.
-
-The sampler's choice for many rows at once: argmax of logits, or of logits / temperature + keyed noise (`kernels.gpu.choice`).
-
-It takes two launches. The first reads every logit once and bounds each tile's best from above, with noise in fp32. The second
-computes the noise as the reference does, in fp64, for the few tiles that could hold a row's best, so the tokens are exactly the
-same.
+The choice is argmax of logits, or of logits / temperature + noise, in two launches. The first reads every logit once and bounds
+each tile's best from above, with noise in fp32. The second computes the noise as the reference does, in fp64, for the few tiles
+that could hold a row's best, so the tokens are exactly the same.
 """
 
 import torch

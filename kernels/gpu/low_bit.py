@@ -1,15 +1,10 @@
-"""Weights of 4 or 8 bits, and their products with few tokens.
+"""Weights of 4 or 8 bits in one form, whatever format they were published in, and their products with few tokens.
 
-Weights of 4 or 8 bits in one form, whatever format they were published in, and the product with them by torch alone.
-
-The kernel that reads them is in `low_bit_product`; this module needs no Triton.
-
-The product of few rows with a weight of 4 or 8 bits, which is read packed: half or a quarter of the bytes of bf16.
-
-A program computes some outputs for up to 64 rows, 16 at a time by the same instructions: each weight is unpacked once for all
-of them. The numbers less their zero points are exact in bf16, and the sum of a tile of columns is multiplied by the scale in
-fp32. Tiles are added up in the order of the columns, and what a tile is depends on the weight alone. So a row has one order of
-summation, however many rows there are.
+The product reads the weight packed: half or a quarter of the bytes of bf16. A program computes some outputs for up to 64 rows,
+16 at a time by the same instructions: each weight is unpacked once for all of them. The numbers less their zero points are
+exact in bf16, and the sum of a tile of columns is multiplied by the scale in fp32. Tiles are added up in the order of the
+columns, and a tile depends on the weight alone. So a row has one order of summation, however many rows there are. The reference
+is in plain torch.
 """
 
 from collections.abc import Sequence

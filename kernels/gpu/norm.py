@@ -1,12 +1,9 @@
 """Triton kernels of norms and of the gate between two products.
 
-Adds a layer's output to the residual stream and computes the RMS norm of the sum, in one pass over the row.
-
-What mask tokens' rows get before a layer, and the layer's first norm of them, in one launch; other rows pass unchanged.
-
-`decoding.checkpoints.mask_adapter` says what it is for. Where no draft has masks, it is not launched.
-
-silu(gate) * up, from the two halves of one product.
+- A layer's output is added to the residual stream, and the RMS norm of the sum is computed, in one pass over the row.
+- Before a layer, the rows of mask tokens are changed by the mask adapter (`decoding.checkpoints.mask_adapter`) and get the
+  layer's first norm, in one launch; other rows pass unchanged. It is launched only if a draft has masks.
+- silu(gate) * up, from the two halves of one product.
 """
 
 import torch

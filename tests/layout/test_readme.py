@@ -1,10 +1,12 @@
 """The session in README is what the shipped model really answers, on the bundled database."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from agent.conversation import Answer
 from app.ask.ask import DEFAULT_QUESTION
 from tests.app.test_cli import run
 
@@ -47,3 +49,10 @@ def test_other_examples_are_answered_in_a_sentence(question: str) -> None:
     assert "_" not in sentence
     assert "(" not in sentence
     assert not re.search(r"\bid\b", sentence), sentence
+
+
+def test_the_python_example_reads_what_an_answer_has() -> None:
+    """It once printed `answer.text`, which does not exist."""
+    read = set(re.findall(r"\banswer\.(\w+)", "".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))))
+    assert read
+    assert read <= {each.name for each in fields(Answer)}

@@ -90,7 +90,7 @@ class Database(Protocol):
     def hold_to(self, seen: Schema) -> None:
         """From now on nothing outside `seen`, a part of the schema, may be read: the engine's own lock, where it has one.
 
-        It stands behind the guard's rewriting and does not replace it: `*` still means every column. Called once, before the
+        It comes after the guard's rewriting and does not replace it: `*` still means every column. Called once, before the
         first query. Raises OpenError.
         """
         ...

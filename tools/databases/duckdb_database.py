@@ -13,7 +13,7 @@ memory and spill, settings locked. The file is open only while something is aske
 query gets a fresh cursor and must be, by DuckDB's own parser, one SELECT. That last rule is what keeps out the statements
 which a locked read-only database still runs (CREATE TEMP, SET VARIABLE, PREPARE, BEGIN, PRAGMA, CALL, LOAD, several
 statements at once). The same parser says which tables and functions the SELECT names
-(`duckdb_reads.py`).
+(`DuckDBReads` in `duckdb_catalog.py`).
 """
 
 import re

@@ -230,7 +230,7 @@ class GuardedDatabase(ABC):
     def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """The engine's plan of a guarded statement; see `Database.plan`."""
         if self._explain_prefix is None:
-            return QueryError("other", f"no plan is told for {self.dialect}")
+            return QueryError("other", f"there is no plan for {self.dialect}")
         return self._run_judged(sql, limits, self._explain_prefix)
 
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:

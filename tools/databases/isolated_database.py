@@ -1,13 +1,11 @@
-"""A database whose queries run in processes of their own, which can be killed: a query that hangs, eats memory or crashes its
-engine costs that query alone. The schema is read in this process; files that are copied are read in another (`copy_apart`).
+"""A database whose queries run in processes of their own, which can be killed.
 
-The owner of one process for queries: starts it when needed, holds it to its time, replaces it when lost.
+A query that hangs, exhausts memory or crashes its engine fails alone. Each process is started when it is first needed, kept,
+held to its deadline, and replaced when it is lost. What it answers is read as plain data (`tools/databases/query_process.py`).
+The engines' own classes run there unchanged, so the results are theirs.
 
-Copies files into a database in a process of their own: a file that crashes its reader, or makes it take all memory or
-hours, costs one line.
-
-Each process is started when it is first needed, and kept. What it answers is read as plain data
-(`tools/databases/query_process.py`). There the engines' own classes run unchanged, so that the results are theirs.
+Files are copied into a database in a process of their own, too: a file that crashes its reader, or makes it take all memory or
+hours, is reported in one line. The schema of other sources is read in this process.
 """
 
 import os

@@ -1,8 +1,7 @@
-"""Opens a database by its address, a folder, or files; its tables go by bare names.
+"""The one way to open any source of tables: by its address, a folder, or files.
 
-A database of which only some tables and columns exist for those who ask; see `tools/guard/visibility.py`.
-
-The one way to open any source of tables. What an open database can do, and the kinds: `tools.databases.database`.
+`BareNamedDatabase` lets tables go by bare names. `RestrictedDatabase` applies `tools/guard/visibility.py`: for those who ask,
+only some tables and columns exist. What an open database can do, and the kinds of databases, are in `tools.databases.database`.
 """
 
 import re
@@ -204,7 +203,7 @@ class RestrictedDatabase:
         return self._told(_placed(problem, statement), sql) if problem else None
 
     def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
-        """No plan is told: it may name what is hidden, such as the tables behind a view."""
+        """There is no plan: it may name what is hidden, such as the tables behind a view."""
         return QueryError("refused", "a plan may name tables that are hidden")
 
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
@@ -227,7 +226,7 @@ class RestrictedDatabase:
         self._database.interrupt()
 
     def close(self) -> None:
-        """Close the database behind."""
+        """Close the underlying database."""
         self._database.close()
 
     def _narrowed(self, sql: str) -> Respelt | QueryError:

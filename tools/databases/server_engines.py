@@ -1,35 +1,26 @@
-"""What PostgreSQL and MySQL need of their own: modes, views, what a statement reads, how it is stopped.
+"""What PostgreSQL and MySQL need of their own: modes, views, what a statement reads, sessions, how it is stopped.
 
-The modes of a MySQL or MariaDB session, without those that change where words and texts end.
+**Modes** (MySQL, MariaDB). `NO_BACKSLASH_ESCAPES`, `ANSI_QUOTES` or `ORACLE` would make the server read another statement than
+the guard did. They are removed when a connection is made, before SQLAlchemy looks at them. A mode that only changes what a
+query means stays as the server has it.
 
-`NO_BACKSLASH_ESCAPES`, `ANSI_QUOTES` or `ORACLE` would make the server read another statement than the guard did. A mode that
-says what a query may mean stays as the server has it. The modes are set when a connection is made, before SQLAlchemy looks at
-them.
+**Views** (MySQL, MariaDB). SQLAlchemy asks SHOW CREATE TABLE even for a view's columns, which needs the right SHOW VIEW. For an
+account that may only SELECT, the columns are read without it.
 
-The columns of views at a MySQL or MariaDB that tells this account nothing of how they are made.
+**What a statement reads** (`PostgreSQLReads`, the second lock of hidden tables there). PostgreSQL takes a lock on every table
+that it finds in a statement when it analyses it, and lists these locks by the tables' numbers. So the tables are known before
+anything runs, whatever their names, comments or the search path say. What a function read while the statement ran is locked as
+well, until the transaction ends, so the locks are looked at again before a row is shown. Columns are not seen this way.
 
-SQLAlchemy asks SHOW CREATE TABLE even for a view's columns, which takes the right SHOW VIEW; who may only SELECT lacks it.
+**A superuser's query** runs as a role that reads tables and cannot be left. A superuser reads files and runs programs even in a
+read-only transaction, and whatever role its session took by SET ROLE or SET SESSION AUTHORIZATION, `set_config` takes it back
+in the middle of a statement. PostgreSQL forbids both inside a function that runs as its owner. So the query runs inside one: a
+temporary function of the role `pg_read_all_data`, made and rolled back with the transaction that calls it.
 
-Which tables a statement reads by PostgreSQL's own account: the second lock of hidden tables there.
+**Sessions.** A query may leave nothing behind: locks, settings, temporary things, rights that it took back. A rollback releases
+none of a session's own locks, so each connection is reset when it returns to the pool. One that cannot be reset is closed.
 
-PostgreSQL takes a lock on every table that it finds in a statement when it analyses it, and shows these locks by the tables'
-numbers. So the tables are known whatever their names, comments or the search path say, and before anything runs. What a
-function read while the statement ran is locked as well, until the transaction ends, so the locks are looked at afterwards too,
-before a row is shown. Columns are not seen this way.
-
-Runs a superuser's query as a role that reads tables and cannot be left.
-
-A superuser reads files and runs programs even where nothing may be written, and whatever role its session took, by SET ROLE or
-by SET SESSION AUTHORIZATION, `set_config` takes it back in the middle of a statement. PostgreSQL forbids both inside a function
-that runs as its owner. So the query runs inside one: a temporary function of the role `pg_read_all_data`, made and rolled back
-with the transaction that it is called in.
-
-What a query may not leave behind in its session: locks, settings, temporary things, rights that it took back.
-
-A rollback gives none of a session's own locks back, so each connection is emptied when it returns to the pool. One that cannot
-be emptied is closed.
-
-Stops a query that runs at a server: asks the server to cancel it, and ends its connection where that does not help.
+**Stopping.** The server is asked to cancel a query; if that does not help, its connection is ended.
 """
 
 from collections.abc import Callable

@@ -1,19 +1,15 @@
 """A SQLite file, opened so that no statement can change it, attach another, load code or read its catalogue.
 
-What SQLite's own authorizer lets a statement read: the second lock of hidden tables and columns, which reads no SQL.
-
-SQLite asks the authorizer about every column that a statement reads, by the name of its table. A visible view may read what it
-read when it was looked at; SQLite names the view then.
-
 Locks: `mode=ro`, `query_only`, `trusted_schema=OFF`, an authorizer that allows SELECT, READ of plain tables, FUNCTION except
-those never allowed, and RECURSIVE, but no READ of what is hidden (`sqlite_reads.py`); and limits on the length of values and
-patterns. Every query has its own connection (about 0.2 ms), so threads share nothing. SQLite has no memory limit per
-connection (`hard_heap_limit` binds the whole process for good), so a value may take 1/32 of `memory_limit_mb`, rows together
-all of it, and sorts spill to temporary files.
+those never allowed, and RECURSIVE, but no READ of what is hidden (`SQLiteReads`); and limits on the length of values and
+patterns. Every query has its own connection (about 0.2 ms), so threads share nothing. SQLite has no memory limit per connection
+(`hard_heap_limit` binds the whole process for good), so a value may take 1/32 of `memory_limit_mb`, rows together all of it,
+and sorts spill to temporary files. How the file is opened, so that others may write it and nothing is left next to it, is in
+`read_only_file`.
 
-How the file is opened, so that others may write it and nothing is left next to it, is in `read_only_file`.
-
-Opens a SQLite file in SQLite's own dialect.
+`SQLiteReads` is the second lock of hidden tables and columns, which parses no SQL. SQLite asks the authorizer about every
+column that a statement reads, by the name of its table. A visible view may read what it read when the schema was read; SQLite
+names the view then.
 """
 
 import re

@@ -1,17 +1,15 @@
-r"""Texts in quotes, read as an engine reads them and written in the one way that every engine reads alike.
+r"""Rewrites a statement from the words that the parser saw, so that an engine cannot see other ones.
 
-A literal leaves here in single quotes. Escapes are resolved, so that no setting of a server decides where the text ends:
-`E'a\n'` becomes a text with a line end in it. MySQL keeps its backslash escapes, which its sessions are held to.
+sqlglot and the engines disagree about where comments, spaces and quoted texts end. So the original text is never sent: comments
+are removed, words are separated by plain white space, a text in quotes has the one spelling that every engine reads alike, an
+unquoted name outside ASCII is put in quotes, and an alias has its AS, so that no engine takes it for a word of its own grammar.
+Then the new text is read again; unless it gives the same words it is refused.
 
-Writes a statement anew from the words that the parser saw, so that an engine cannot see other ones.
+A literal is written in single quotes. Escapes are resolved, so that no setting of a server decides where the text ends:
+`E'a\n'` becomes a text with a line end in it. MySQL keeps its backslash escapes; its sessions are set accordingly.
 
-sqlglot and the engines disagree about where comments, spaces and quoted texts end. What is sent is therefore never the text
-that was given: comments are gone, what parted two words is plain white space, a text in quotes is spelt in the one way that
-every engine reads alike, an unquoted name outside ASCII is put in quotes, and an alias has its AS, so that no engine takes it
-for a word of its own grammar. Then the new text is read again; unless it gives the same words it is refused.
-
-The words are kept, and not sqlglot's own generator used: the generator renames functions and drops what it does not know,
-which changes results and the headings of columns.
+sqlglot's own generator is not used: it renames functions and drops what it does not know, which changes results and the
+headings of columns.
 """
 
 import re
@@ -277,7 +275,7 @@ def edited(given: Respelt, edits: list[tuple[int, int, str]]) -> Respelt:
 
 
 def _spelling(raw: str, token: Token, dialect: str) -> str | None:
-    """How the word is written anew; None where it is not certain that every reader sees it end in the same place."""
+    """How the word is rewritten; None where it is not certain that every reader sees it end in the same place."""
     kind = token.token_type
     if kind in _TEXTS:
         return plain_literal(raw, dialect) or _generated(token, dialect)

@@ -97,7 +97,7 @@ def guard(sql: str, dialect: str, schema: Schema | None = None) -> QueryError | 
 
 
 def judged(sql: str, dialect: str, schema: Schema | None = None) -> ApprovedQuery | QueryError:
-    """The statement in `sql`, written anew from what was judged, or why it is not run; see `guard`."""
+    """The statement in `sql`, rewritten from its checked words, or why it is not run."""
     try:
         spelling = _unreadable(sql, dialect) or respelt(sql, dialect)
         if isinstance(spelling, QueryError):

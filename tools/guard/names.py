@@ -1,13 +1,13 @@
 """Whether every `alias.name` of a statement is a column of what the alias stands for.
 
-PostgreSQL reads `(expression).name` and `alias.name` as a call of the function `name` where no column is called so: `x.ts_stat`
-runs a SELECT given as text. No list of functions sees such a call. So a qualified name must be a column that is known, of
-the source that the engine takes the alias for, and what follows a parenthesis, a subscript or a call may be no name at all.
+PostgreSQL reads `(expression).name` and `alias.name` as a call of the function `name` if no column has that name: `x.ts_stat`
+runs a SELECT given as text. No list of functions sees such a call. So a qualified name must be a known column of the source
+that the engine takes the alias for, and no name at all may follow a parenthesis, a subscript or a call.
 
-Sources are looked for as PostgreSQL does: query by query from the inside, where WITH does not see the FROM beside it, a
-subquery in FROM sees nothing of it without LATERAL, and ON sees the tables of its own join alone. What cannot be resolved is
-refused. DuckDB, SQLite and MySQL call no function by attribute (`tests/tools/guard/test_names.py` asks them), so the columns
-are left to them, for they know candidates.
+Sources are resolved as PostgreSQL does: query by query from the inside. WITH does not see the FROM of its own query, a subquery
+in FROM sees nothing of that FROM without LATERAL, and ON sees the tables of its own join alone. What cannot be resolved is
+refused. DuckDB, SQLite and MySQL call no function by attribute (`tests/tools/guard/test_names.py` asks them), so unknown
+columns are left to them, since their messages name candidates.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

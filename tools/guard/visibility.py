@@ -1,10 +1,14 @@
-"""Which tables and columns exist for those who ask: the schema they see, and their SQL held to it.
+"""Which tables and columns exist for those who ask. `RestrictedDatabase` (`tools/databases/open_database.py`) applies it.
 
-A table with hidden columns is read through a subquery that names the others, put in its place in the SQL. What is hidden is
-therefore not there, whatever a query says: `*`, a join by common columns, a row taken as one value. A hidden name is answered
-like one that never existed. What is hidden of a table is hidden of its partitions, and of the tables that it is a part of, for
-they have the same rows. What is computed from something hidden is hidden with it: a generated column, and a view, unless
-`tables` names that view. A view that is named shows what its author selected.
+`Visibility.seen` is the schema that is left, and `narrowed` holds a statement to it: a table with hidden columns is read
+through a subquery that names the others. What is hidden is therefore not there, whatever a query says: `*`, a join by common
+columns, a row taken as one value. A hidden name gets the answer of a name that never existed: the guard or the engine refuses
+it as unknown.
+
+What is hidden of a table is hidden of its partitions, and of the tables that it is a part of, because they have the same rows.
+What is computed from something hidden is hidden with it: a generated column, and a view, unless `tables` names that view. A
+view that is named shows what its author selected. The second lock is next to each engine: `SQLiteReads`, `DuckDBReads`,
+`PostgreSQLReads`.
 
 A table with a rule, a condition on its rows, is read through a subquery with that condition and with a LIMIT, larger than any
 table, as a fence: no engine moves a condition of the query past that, to be tried on rows that may not be seen. A view that

@@ -1,4 +1,4 @@
 """Rules for plans and SQL, in one table (`tools.repair.rules`), and the repair of SQL that does not run.
 
-Start at `rules` and `repair_query`. `doubt` lists the signs of a wrong answer.
+Start at `rules`.
 """

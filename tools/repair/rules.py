@@ -1,19 +1,14 @@
 """The table of rewrite rules, and those that change clauses.
 
-A rule gets what its stage is about, and returns it changed, or None where it has nothing to change:
+A rule gets what its stage is about, and returns it changed, or None if it has nothing to change:
 
 - `values`: the cell values found in the question. SQL that compares with one that is dropped is planned again.
 - `constraints`: what the grammar demands of plan and SQL while the model writes them.
 - `sql`: the tree of a written statement. The tree is the rule's own.
 
-Rules of a stage run in the table's order. Two rows of one name are one rule that acts in two stages. Training replaces rules:
-a mistake that the model makes is a matter of its data first.
-
-What a question's words demand of a plan and of the SQL after it, for a grammar that binds the model to it.
-
-Each rule of `tools.repair.rules` gets the constraints so far and returns those with its own, or None if it has none.
-
-Repairs a query by rules before the model is asked again. It does not guess, and keeps only repairs that run.
+Rules of a stage run in the table's order. Two rows of one name are one rule that acts in two stages. A statement's rules run
+before the model is asked again; a rule does not guess, and only repairs that run are kept. Training replaces rules: a mistake
+of the model is first a matter of its training data.
 """
 
 import re

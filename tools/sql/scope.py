@@ -1,8 +1,7 @@
-"""Parses statements, and finds in a schema what their columns belong to and hold.
+"""Parses statements, and finds in a schema what the columns of a query belong to and hold.
 
-sqlglot without its log lines: here an unsupported statement is a valid result, not a warning on stderr.
-
-Finds in a schema what the columns of a parsed query belong to and hold. It reads trees and never changes them.
+It reads trees and never changes them. Parsing suppresses sqlglot's log lines: here an unsupported statement is a valid result,
+not a warning on stderr.
 """
 
 import logging

@@ -1,15 +1,13 @@
 """Builds training data from benchmark folders: groups of pairs for the trainer, and a manifest that describes them.
 
-Prepares the questions of one database: verifies gold SQL, matches values, adds second questions.
-
-Writes `OUT/train.jsonl`, `OUT/held_out.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of
+It writes `OUT/train.jsonl`, `OUT/held_out.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of
 the training plans (`agent/prompts/skeletons.txt` is a copy). `OUT/parts/` keeps finished databases, so that an interrupted
 build can be continued. The same options and folder give the same bytes.
 
-Items of the authored data: each question in its three wordings, and the later turns of its dialogues.
-
-A turn that continues another is asked with that turn as its history, as the agent shows it; a turn that stands alone is
-asked as a first question. Questions that the data cannot answer have no SQL and make no item.
+For each database, gold SQL is verified, values are matched and second questions are added. From the authored data come each
+question in its three wordings and the later turns of its dialogues. A turn that continues another has that turn as its history,
+as the agent shows it; a turn that stands alone is a first question. Questions that the data cannot answer have no SQL and make
+no item.
 """
 
 import json

@@ -57,7 +57,7 @@ DRAWS = 4  # corruptions tried until one gives an error that the agent would mee
 class Item:
     """A question with its verified SQL, and the turns before it.
 
-    `kind`: how a second question relates to the first (`second_questions.KINDS`); "" for a question of the benchmark.
+    `kind`: how a second question relates to the first (`KINDS` in `training.data.parts`); "" for a question of the benchmark.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """What draft heads learn to guess: the frozen target's own answers to the prompts of training data.
 
-A file of responses is a `record_log`: its first line names the target, and every other line is a prompt with its answers, first
-the greedy one, then sampled ones (a head drafts for sampled text, too), each with its stop token:
+A file of responses is JSON Lines (`decoding.json_log`): its first line names the target, and every other line is a prompt with
+its answers, first the greedy one, then sampled ones (a head drafts for sampled text, too), each with its stop token:
 
     {"id": "...", "step": "plan", "prompt": "...", "prompt_ids": [...], "prefix": 120, "answers": [[...], [...]]}
 """

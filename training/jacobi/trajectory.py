@@ -1,6 +1,8 @@
 """Jacobi trajectories: their file format, and how they are collected.
 
-A file of trajectories is JSON Lines, UTF-8, as `record_log` writes them. The first line says how they were collected; every
+Jacobi trajectories, and the file format that holds them.
+
+A file of trajectories is JSON Lines, UTF-8, written by `decoding.json_log`. The first line says how they were collected; every
 other line is a trajectory, or a prompt that was left out and why:
 
     {"block_size": 16, "base": "<SHA-256 of the base>", ...}

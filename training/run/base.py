@@ -1,4 +1,8 @@
-"""What a run starts from, what it trains and writes, and the loss of a pack."""
+"""What a run starts from, what it trains and writes, and the loss of a pack.
+
+A run starts from a base checkpoint and writes an adapter or a whole model. What it trains is a language model (an adapter or
+all of it), or something else that has parameters. The loss is that of a pack's targets; figures are measured on held-out packs.
+"""
 
 import shutil
 from collections import defaultdict

@@ -7,8 +7,8 @@ The differentiable forward of the Llama, Qwen2 and Qwen3 families over one pack,
 
 Tensors have transformers' names. There is no cache and no batch dimension: all rows of a pack go through the linear layers
 together, and attention is computed in blocks of rows, each over the keys that it needs. Trained tensors are fp32 master
-weights, cast in the forward, so that gradients are in fp32; frozen tensors have the compute type. `fast_model` is the
-forward for decoding; a test checks that both agree with transformers.
+weights, cast in the forward, so that gradients are in fp32 (they may be kept elsewhere, sharded); frozen tensors
+have the compute type. `fast_model` is the forward for decoding; a test checks that both agree with transformers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

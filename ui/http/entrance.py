@@ -1,17 +1,11 @@
-"""Who comes in: tokens, passwords, and whose session a request names.
+"""Who is admitted: tokens, passwords, and whose session a request names.
 
-Passwords, and how often they may be guessed.
+The token comes once, in the printed address; the browser then holds a cookie in its place, and the address bar shows it no
+longer. A second cookie tells browsers apart. It stays, so that conversations are found again after a restart. Only a digest of
+it is kept, so that neither the archive nor the log holds what would admit somebody. Passwords may be guessed only so often.
 
-Who comes in: the token of the printed address, and a name for every browser.
-
-The token comes once, in the address; the browser then holds a cookie in its place, and the address bar shows it no longer.
-A second cookie tells browsers apart. It stays, so that conversations are found again after a restart. What is kept of it is
-a digest, so that neither the archive nor the log holds what would let somebody in.
-
-The routes that the page needs, and whose session each request names. All else is not served.
-
-The page names its session in addresses and bodies, where others may come to read it. A session belongs to the owner who named
-it first; nobody else may use it, whatever else the request says.
+Only the routes that the page needs are served. The page names its session in addresses and bodies, where others may read it. A
+session belongs to the owner who named it first; nobody else may use it, whatever else the request says.
 """
 
 import hashlib

@@ -1,18 +1,15 @@
 """Middleware of the servers: bodies, headers, hosts and rates of requests.
 
-A request that is turned away: a status and one line of plain text, or of JSON for the page's own script.
+- Names that a server answers to, and whose pages may use it. A page on the web can make a browser send requests to this
+  machine: under the page's own name if that name is made to mean 127.0.0.1 (DNS rebinding), and under ours from another origin.
+  The first is refused by the Host header, the second by the headers in which browsers say where a request comes from. Programs
+  that are no browsers send none of those.
+- Request bodies are read whole before the application is called, so that a slow sender holds up nobody else; a slow head is
+  cut.
+- Rate limits over a sliding window.
+- Headers that tell a browser what not to do with an answer.
 
-Rate limits over a sliding window.
-
-Headers that tell a browser what not to do with an answer.
-
-Which names a server answers to, and whose pages may use it.
-
-A page on the web can make a browser send requests to this machine: under the page's own name where that name is made to mean
-127.0.0.1 (DNS rebinding), and under ours from another origin. The first is refused by the Host header, the second by the
-headers in which browsers say where a request comes from. Programs that are no browsers send none of those.
-
-Reads request bodies whole before the application is called, so that a slow sender holds up nobody else; a slow head is cut.
+A refused request gets a status and one line of plain text, or JSON for the page's own script.
 """
 
 import socket

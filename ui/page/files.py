@@ -1,7 +1,7 @@
-"""Files that were dropped are shown before they are taken in: how they are read, which row names the columns, beside the open
-data or in their place.
+"""Files: a preview before they are opened, and the routes on which they come and go.
 
-The routes on which files come and go, in the place of Gradio's: everybody has only their own, and so many of them.
+The preview shows how a dropped file is read and which row names the columns, and whether it joins the open data or replaces it.
+The routes replace Gradio's: everybody has only their own files, up to a quota.
 """
 
 from asyncio import timeout

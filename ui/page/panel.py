@@ -1,4 +1,4 @@
-"""The panel beside the chat: everything about one answer. `show` turns a turn into updates of its components."""
+"""The panel next to the chat: everything about one answer. `show` turns a turn into updates of its components."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,7 @@
-"""Serving the page: where it listens, who may come in, what it may load.
+"""Serves the page: where it listens, who is admitted, what may be loaded; and what the components do.
 
-What the components do: every handler finds its session, calls it, and returns updates. Asking is in `ui.page.serve`.
-
-Asking, as the page does it: a question begins to be answered, and the page follows. Retry, edit, options, stop.
+Every handler finds its session, calls it, and returns updates. When a question is asked, the page follows the session's events;
+retry, edit, options and stop are handlers, too.
 """
 
 import gc
@@ -161,7 +160,7 @@ class Controller:
         return decoding_html(turns[index].steps[step])
 
     def measure(self, request: gr.Request) -> Iterator[Updates]:
-        """Decode the newest answer's steps plainly, and show the time that took beside theirs."""
+        """Decode the newest answer's steps plainly, and show its time next to theirs."""
         session, panel = self.session(request), self.page.panel
         kept = session.kept
         yield {panel.measure: gr.update(value="Decoding token by token …", interactive=False)}
@@ -357,7 +356,7 @@ SPARE_THREADS = 32  # for clicks, while each question that waits for the model h
 class Serving:
     """`users`: (name, password) pairs, who sign in. `token`: without it nobody comes in; it is a part of the address that
     `serve` returns. With neither, everybody is let in who can reach the address. `hosts`: names that the server answers to,
-    beside this machine's own and `host`."""
+    in addition to this machine's own and `host`."""
 
     host: str = "127.0.0.1"
     port: int | None = None  # None: the first free one from 7860 on

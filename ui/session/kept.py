@@ -132,7 +132,7 @@ class KeptConversation:
 
 class Conversations:
     """The conversations that are open. Who opens one twice, in two tabs or by coming back to a question that is still being
-    answered, has the same one, so that nothing is ever written beside it."""
+    answered, has the same one, so that nothing is ever written by another."""
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive

@@ -66,11 +66,11 @@ class OpenData:
             return self.offered
 
     def name_columns(self, sheet: int, row: int | None) -> None:
-        """Load the offered files anew: this row of that sheet names the columns, or none does. Raises OpenError."""
+        """Load the offered files again: this row of that sheet names the columns, or none does. Raises OpenError."""
         self._choose(sheet, lambda choice: replace(choice, header=row))
 
     def keep_total(self, sheet: int, keeps: bool) -> None:
-        """Load the offered files anew, with the row of totals of that sheet or without it. Raises OpenError."""
+        """Load the offered files again, with the row of totals of that sheet or without it. Raises OpenError."""
         self._choose(sheet, lambda choice: replace(choice, keeps_total=keeps))
 
     def _choose(self, sheet: int, change: Callable[[Choice], Choice]) -> None:

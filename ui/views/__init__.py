@@ -1,4 +1,4 @@
 """From events to what is shown: Markdown, HTML, SVG and charts. Nothing here changes a session.
 
-Start at `messages` and `decoding_html`.
+Start at `messages` and `passes`.
 """

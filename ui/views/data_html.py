@@ -142,7 +142,7 @@ def _column(column: Column, refers: str | None) -> str:
 
 
 MOST_ROWS = 2000
-ASKED_BACK = "**No rows yet.** Choose what is meant beside the question: the rows appear here."
+ASKED_BACK = "**No rows yet.** Choose a meaning next to the question: the rows appear here."
 NO_ROWS = "**No rows yet.** Ask a question: the rows that answer it appear here, and can be exported."
 AT_RIGHT = ("amount", "digits")  # kinds of cells whose last digits stand under each other
 
@@ -191,7 +191,7 @@ def rows_of(session: Session, turn: TurnView | None, index: int) -> Rows:
 
 
 def table_of(own: Rows) -> dict[str, Any]:
-    """The rows for a table: raw cells, by which it sorts, and beside them what is written in each and on which side."""
+    """The rows for a table: raw cells, by which it sorts, with what is written in each and on which side."""
     columns = [[row[place] for row in own.rows] for place in range(len(own.columns))]
     written = [_written(cells, own.kinds[place] if own.kinds else "") for place, cells in enumerate(columns)]
     sides = ["text-align: right" if right else "" for right in own.at_right]

@@ -220,7 +220,7 @@ _ADVICE = {
 
 
 def _advice(error: dict[str, Any]) -> str:
-    general = "Say it in other words, name the table or column, or mend the SQL in the SQL tab and run it."
+    general = "Say it in other words, name the table or column, or correct the SQL in the SQL tab and run it."
     return _ADVICE.get(error["kind"], general)
 
 

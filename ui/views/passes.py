@@ -8,7 +8,7 @@ The passes of a step as a grid: columns are positions of the text, rows are pass
 
 As it is written here, the grid is as wide as the text is long; `ui/page/passes.js` breaks it into lines that fit.
 
-The decoding view as HTML: how a step's tokens came about, pass by pass, beside decoding one token at a time.
+The decoding view as HTML: how a step's tokens came about, pass by pass, compared with decoding one token at a time.
 """
 
 from collections import Counter
@@ -161,7 +161,7 @@ _BEYOND = 4  # columns after the text, for guesses that went on
 
 
 def passes_html(rounds: Sequence[Round], spelling: Mapping[int, str]) -> str:
-    """A row per pass: its guesses beside each other, those that stand and those struck out, and the model's own token."""
+    """A row per pass: its guesses next to each other, those that stand and those struck out, and the model's own token."""
     text = [token for r in rounds for token in r.text_tokens]
     made = passes(rounds)
     longest = max(made, key=lambda each: len(each.guesses))

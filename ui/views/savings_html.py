@@ -2,7 +2,7 @@
 
 What fast decoding saved, as HTML: for each model step two bars on one scale, plain decoding's above ours. Computes nothing.
 
-Passes of the model lead, which are exact on any machine; times stand beside each other only where both were measured.
+Passes of the model lead, which are exact on any machine; times are compared only if both were measured.
 
 A race of decoding methods as HTML: one lane each, moved by the tokens that are written.
 """
@@ -27,7 +27,7 @@ _COLUMNS = (
 def savings_html(turn: TurnView | None, turns: Sequence[TurnView]) -> str:
     """One answer's steps, and the conversation's total below."""
     if turn is None or not turn.records:
-        return '<p class="none"><b>Nothing saved yet.</b> How often each step asks the model, beside one token at a time.</p>'
+        return '<p class="none"><b>Nothing saved yet.</b> Passes of the model in each step, against one token at a time.</p>'
     if turn.failure is not None:
         return '<p class="none">This answer did not come to its end, so there is nothing to compare.</p>'
     decoded = [step for step in turn.records if step["decoder"]]

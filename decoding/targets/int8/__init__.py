@@ -1,4 +1,4 @@
 """Linear layers in eight-bit integers: rotation, quantization, products, and an exact target on kernels of our own.
 
-Start at `cpu_target`; `linear` is for processors and installations without those kernels.
+Start at `cpu_target`.
 """

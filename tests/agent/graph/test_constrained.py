@@ -106,7 +106,7 @@ def test_a_doubtful_plan_is_written_again_behind_other_orders_of_the_schema(
     loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps, prompts = plan_steps(loaded, database)
-    assert steps == ["", "behind 4 orders of the schema"]
+    assert steps == ["", "averaged over 4 orders of the schema"]
     assert 2 <= len(set(prompts)) == len(prompts) <= 4
     assert len({"".join(sorted(prompt)) for prompt in prompts}) == 1, "they hold the same in another order"
     assert [prompt.index("concert(") < prompt.index("singer(") for prompt in prompts[:2]] == [False, True]
