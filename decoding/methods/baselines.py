@@ -1,12 +1,10 @@
-"""Plain decoding, prompt lookup, and a cascade of other methods.
+"""Plain decoding and prompt lookup.
 
 `Plain` never guesses; every other method is compared with it.
 
 `PromptLookup` copies what followed the last tokens where they appeared before (github.com/apoorvumang/prompt-lookup-decoding):
 in the prompt, in the text so far and in the conversation's earlier texts. Several matches share one tree. The longer the match,
 the more is copied, as in SuffixDecoding (arXiv 2411.04975).
-
-`Cascade` asks several methods in turn, and takes the first draft that is not empty, or all drafts in one tree.
 """
 
 from collections.abc import Sequence
