@@ -261,7 +261,8 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
         meanings = (found.answer.error or {}).get("meanings")
         if not meanings or not _can_elicit(context):
             return found
-        form = create_model("Meaning", __base__=Meaning, meaning=Literal[tuple(meanings)])
+        options: Any = Literal[tuple(meanings)]
+        form = create_model("Meaning", __base__=Meaning, meaning=(options, ...))
         form.evidence = meanings
         return Elicit(found.answer.answer, form)
 

@@ -67,7 +67,7 @@ class BlockRuntime(Protocol):
     def together(self, blocks: Sequence[tuple[Any, Sequence[int], int]]) -> list[States]:
         """`states` of several texts with the same head, in one pass: their runtimes, `known` and `masks`."""
 
-    def best_of(self, asked: Sequence[tuple[Any, States, int, int]]) -> list[Guesses]:
+    def best_of(self, asked: Sequence[tuple[Any, States, int, int]]) -> Sequence[Guesses]:
         """The best tokens for each state of several texts with the same head: runtime, states, the position that the first
         state guesses, and how many tokens for each.
         """

@@ -404,7 +404,7 @@ _HEAD_ROUNDS, _HEAD_SETTLING = 24, 8  # the first capture graphs
 def head_configs(config: ModelConfig) -> dict[str, HeadConfig]:
     """Heads by method, of the sizes that are published for such models."""
     layers, hidden, vocab = config.layers, config.hidden_size, config.vocab_size
-    layer = {"heads": config.heads, "kv_heads": config.kv_heads, "head_dim": config.head_dim}
+    layer: dict[str, Any] = {"heads": config.heads, "kv_heads": config.kv_heads, "head_dim": config.head_dim}
     layer |= {"intermediate": config.intermediate_size, "rope_theta": config.rope.theta}
     block = {**layer, "layers": min(5, layers), "block_size": 16, "mask_token": vocab - 1}
     domino = block | {"gru": min(1024, hidden), "rank": min(256, hidden), "own_output": True}

@@ -70,11 +70,9 @@ class Period:
         """Its days, in words."""
         if self.first == self.last:
             return f"on {self.first}"
-        first, last = (
-            self.first and f"from {self.first}",
-            self.last and f"{'to' if self.first else 'until'} {self.last}",
-        )
-        return " ".join(filter(None, (first, last)))
+        first = [f"from {self.first}"] if self.first else []
+        last = [f"{'to' if first else 'until'} {self.last}"] if self.last else []
+        return " ".join(first + last)
 
 
 def periods(question: str, today: date) -> list[Period]:

@@ -69,7 +69,7 @@ class KernelBlock:
         return found
 
     def best_of(self, asked: "Sequence[tuple[KernelBlock, Floats, int, int]]") -> list[tuple[Longs, Floats]]:
-        return [text._vocabulary.best(*of) for text, *of in asked]
+        return [text._vocabulary.best(states, first, count) for text, states, first, count in asked]
 
     def _read(self, texts: "Sequence[KernelBlock]") -> None:
         """Take in the newest states of texts, up to `ROWS` of each at a time."""
