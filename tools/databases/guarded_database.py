@@ -155,7 +155,7 @@ class Step:
 
 
 def largest_step(plan: Result) -> Step | None:
-    """The step of a plan with most rows, read from what DuckDB, PostgreSQL, MySQL and MariaDB print; None where none is told."""
+    """The step of a plan with most rows, by what DuckDB, PostgreSQL, MySQL and MariaDB print; None where none is told."""
     if "rows" in plan.columns:  # MySQL and MariaDB
         told = [row[plan.columns.index("rows")] for row in plan.rows]
         found = [Step(int(str(rows))) for rows in told if str(rows).isdecimal()]
