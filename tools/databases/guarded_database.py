@@ -161,7 +161,9 @@ def largest_step(plan: Result) -> Step | None:
         found = [Step(int(str(rows))) for rows in told if str(rows).isdecimal()]
     else:
         text = "\n".join(str(cell) for row in plan.rows for cell in row)
-        counted = [(int((one or other).replace(",", "")), int(width or 0)) for one, other, width in _ESTIMATES.findall(text)]
+        counted = [
+            (int((one or other).replace(",", "")), int(width or 0)) for one, other, width in _ESTIMATES.findall(text)
+        ]
         found = [Step(rows, rows * width) for rows, width in counted]
     return max(found, key=lambda step: step.rows, default=None)
 
@@ -310,7 +312,9 @@ class GuardedDatabase(ABC):
         step = largest_step(plan) if isinstance(plan, Result) else None
         if step is None or step.rows <= limits.expected_rows:
             return None
-        told = f"not run: the engine expects {step} in one step of its plan, and {limits.expected_rows:,} rows are allowed"
+        told = (
+            f"not run: the engine expects {step} in one step of its plan, and {limits.expected_rows:,} rows are allowed"
+        )
         return QueryError("timeout", f"{told}; ask for less, or allow more with --expected-rows")
 
     def _judged(self, sql: str) -> ApprovedQuery | QueryError:
