@@ -194,6 +194,12 @@ class _Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class _FollowUp:
+    label: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Other:
     """The fields of `agent.nodes.assess.OtherReading`."""
 
@@ -230,6 +236,7 @@ class _Answer:
     alternatives: list[_Other] = field(default_factory=list)
     votes: int = 0
     features: dict[str, FiniteFloat] = field(default_factory=dict)
+    follow_ups: list[_FollowUp] = field(default_factory=list)  # of the page
 
 
 _STEP, _ERROR, _ANSWER = TypeAdapter(_Step), TypeAdapter(_Error), TypeAdapter(_Answer)

@@ -114,8 +114,9 @@ def _workspace(
     known = read_knowledge(knowledge) if knowledge else Knowledge()
     archive = _archive(chats, rules.chats_mb)
     return Workspace(
-        decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), databases.open_log(), known
-    )
+        decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), databases.open_log(), known,
+        cache_root() / "files",
+    )  # fmt: skip
 
 
 def _archive(chats: Path | None, most_mb: int) -> "Archive":

@@ -36,7 +36,7 @@ _WATCH = """() => { window.longest = 0; new PerformanceObserver(list => list.get
 _LONGEST = "() => { const longest = window.longest; window.longest = 0; return longest }"
 _PAINT = "() => performance.getEntriesByType('paint').find(e => e.name === 'first-contentful-paint').startTime"
 # Something is written under the first step that writes, or the answer itself came before anybody looked.
-_FIRST_TOKEN = """turns => document.querySelector('#chat').innerText.split('Planning').slice(1).join('').trim().length > 3
+_FIRST_TOKEN = """turns => document.querySelector('#chat .written')
     || document.querySelectorAll('#chat .bot strong').length > turns"""
 _ANSWERED = "turns => document.querySelectorAll('#chat .bot strong').length > turns"
 

@@ -49,8 +49,8 @@ def preview(page: Any, folder: Path, name: str) -> None:
 
 def desktop(page: Any, folder: Path, scheme: str) -> None:
     """Empty, asked back, then every tab of a recorded answer."""
+    settle(4)  # until the replay is over
     take(page, folder, f"desktop-{scheme}-empty")
-    page.click("#tour button")
     preview(page, folder, f"desktop-{scheme}-preview")
     ask(page, UNCLEAR)
     until(page, "#chat", "as it stands")
@@ -72,9 +72,8 @@ def desktop(page: Any, folder: Path, scheme: str) -> None:
 
 def phone(page: Any, folder: Path, scheme: str) -> None:
     """The chat, the sidebar over it, and the panel below it."""
-    settle(2)
+    settle(4)
     take(page, folder, f"phone-{scheme}-empty")
-    page.click("#tour button")
     if page.locator(".sidebar.open").count() == 0:
         page.click(".sidebar .toggle-button")
     preview(page, folder, f"phone-{scheme}-preview")

@@ -81,7 +81,15 @@ def music(folder: Path) -> Callable[[], Database]:
 def scripted_workspace(folder: Path, script: Script, pause_s: float = 0.0, rules: GuestRules = OPEN) -> Workspace:
     loaded = ScriptedLoaded(script, pause_s)
     archive = Archive(folder / "chats.sqlite", rules.chats_mb)
-    return Workspace(ModelChoice(), archive, lambda choice: loaded, music(folder / "music"), rules, {"python": "3"})
+    return Workspace(
+        ModelChoice(),
+        archive,
+        lambda choice: loaded,
+        music(folder / "music"),
+        rules,
+        {"python": "3"},
+        kept=folder / "kept",
+    )
 
 
 def bring(session: Session, *files: Path) -> None:

@@ -103,8 +103,12 @@ class Entrance:
     async def _enter(self, given: str, cookies: Cookies, scope: Scope, receive: Receive, send: Send) -> None:
         if not _same(given, self._token or ""):
             return await refuse(scope, receive, send, 401, f"wrong token: {_NEEDS_TOKEN}")
-        response = RedirectResponse("/", 303, {"cache-control": "no-store"})
-        self._set(response, scope, self._key_name, self._key, None)
+        chat = parse_qs(scope["query_string"].decode("latin-1")).get("chat", [""])[0]
+        to = f"/?chat={chat}" if chat.isalnum() else "/"
+        response = RedirectResponse(to, 303, {"cache-control": "no-store"})
+        self._set(
+            response, scope, self._key_name, self._key, A_YEAR_S
+        )  # a bookmark works for as long as the token does
         return await response(scope, receive, send)
 
     def _naming(self, scope: Scope, send: Send) -> Send:

@@ -20,6 +20,7 @@ from tools.linking.questions import first_questions
 from ui.page import panel as panels
 from ui.page.files import waiting_files
 from ui.page.page import Page
+from ui.session.kept import named
 from ui.session.run import SORRY
 from ui.session.session import EXAMPLE, Session, Standing
 from ui.session.workspace import Workspace
@@ -28,6 +29,7 @@ from ui.views.messages import Message, messages, turn_messages
 from ui.views.words import plain
 
 PAUSE_S = 0.1  # between two updates of the chat while text is written: a page with a long conversation keeps up
+NEW = "new"  # in the place of the id of a conversation in which nothing is asked yet
 LOOK_S = 1.0  # without news, look whether the page shows something else
 
 Updates = dict[Any, Any]
@@ -43,8 +45,16 @@ class Following:
     def outputs(self) -> list[Any]:
         """All that `follow` updates."""
         page = self._page
-        side = [page.side.schema, page.side.undo, page.side.conversations, page.side.restore, *self._troubles]
-        return [*side, page.chat, page.notice, page.question, *page.preview.parts, *page.panel.of_a_turn]
+        side = [
+            page.side.schema,
+            page.side.undo,
+            page.side.recent,
+            page.side.forget,
+            page.side.conversations,
+            page.side.restore,
+            *self._troubles,
+        ]
+        return [*side, page.chat, page.notice, page.question, page.bridge, *page.preview.parts, *page.panel.of_a_turn]
 
     def follow(self, session: Session, shown: Standing | None = None, place: int = 0) -> Iterator[Updates]:
         """Updates until the page shows what the session does and nothing runs there, or another handler follows. `shown`: what
@@ -87,13 +97,28 @@ class Following:
 
     def notice(self, session: Session) -> Updates:
         """Above the question box: which data the conversation needs, where these are not open."""
-        told = f"⚠ This conversation is about **{plain(session.wants)}**, which is not open. Open that under Data to go on."
-        return {self._page.notice: gr.update(value=told if session.wants else "", visible=bool(session.wants))}
+        told = ""
+        if session.wants:
+            about = plain(named(session.wants))
+            told = f"⚠ This conversation is about **{about}**, which is not open. Open that under Data to go on."
+        elif session.editing is not None:
+            told = f"✎ What you send takes the place of question {session.editing + 1}, in a copy. Escape leaves it."
+        return {self._page.notice: gr.update(value=told, visible=bool(told))}
 
     def _data(self, session: Session) -> Updates:
         side, database = self._page.side, session.database
         schema = schema_html(database.schema(), database.name)
-        return {side.schema: schema, side.undo: gr.update(visible=session.data.can_undo)}
+        return {side.schema: schema, side.undo: gr.update(visible=session.data.can_undo)} | self.recent(session)
+
+    def recent(self, session: Session) -> Updates:
+        """The files that are kept, to be opened again or removed."""
+        side, kept = self._page.side, self._workspace.kept_files.recent(session.owner)
+        choices = [(f"{named(source).removeprefix('files: ')} · {_when(used_s)}", source) for source, used_s in kept]
+        value = session.source if session.source in dict(kept) else None
+        return {
+            side.recent: gr.update(choices=choices, value=value, visible=bool(kept)),
+            side.forget: gr.update(visible=bool(kept)),
+        }
 
     def _conversation(self, session: Session, standing: Standing) -> Updates:
         """Chat, question box and list."""
@@ -101,7 +126,7 @@ class Following:
         examples = [{"text": question} for question in first_questions(schema, name)]
         chat = gr.update(value=messages(standing.kept.view.turns), examples=examples)
         return (
-            {self._page.chat: chat}
+            {self._page.chat: chat, self._page.bridge: standing.id or NEW}
             | {self._page.question: send_or_stop(standing.runs)}
             | self.notice(session)
             | self.listed(session)
@@ -116,7 +141,9 @@ class Following:
         choices = [(_label(entry, first), entry.id) for entry in entries]
         gone = session.deleted
         undo = gr.update(visible=gone is not None, value=f"Undo: bring back “{_short(gone.title)}”" if gone else "Undo")
-        return {self._page.side.conversations: gr.update(choices=choices, value=value), self._page.side.restore: undo}
+        label = f"No conversation asks for “{_short(text)}”" if text and not entries else "Conversations"
+        found = gr.update(choices=choices, value=value, label=label)
+        return {self._page.side.conversations: found, self._page.side.restore: undo}
 
 
 def send_or_stop(runs: bool) -> Any:
@@ -135,9 +162,17 @@ def on(event: Callable[..., Any], handler: Callable[..., Any], inputs: Any, outp
     )
 
 
-def on_change(event: Callable[..., Any], handler: Callable[..., Any], inputs: Any, outputs: Any) -> None:
+def on_change(
+    event: Callable[..., Any], handler: Callable[..., Any], inputs: Any, outputs: Any, js: str | None = None
+) -> None:
     """Connect a handler that follows. It may last as long as a question does, so nothing waits for its end."""
-    on(event, handler, inputs, outputs, show_progress="hidden", trigger_mode="multiple", concurrency_limit="default")
+    how: dict[str, Any] = {
+        "show_progress": "hidden",
+        "trigger_mode": "multiple",
+        "concurrency_limit": "default",
+        "js": js,
+    }
+    on(event, handler, inputs, outputs, **how)
 
 
 def told(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,11 +215,16 @@ def _short(title: str) -> str:
     return title if len(title) <= 30 else f"{title[:29]}…"
 
 
+def _when(seconds: float) -> str:
+    """The time of a moment of today, the date of another."""
+    then, now = datetime.fromtimestamp(seconds), datetime.now()
+    return f"{then:%H:%M}" if then.date() == now.date() else f"{then.day} {then:%b %Y}"
+
+
 def _label(entry: Entry, first: str) -> str:
     """Two lines: what was asked first; when, and of which data, `first` being the name of those that the server began with. A
     source's last part never holds a password."""
-    changed, now = datetime.fromtimestamp(entry.changed_s), datetime.now()
-    when = f"{changed:%H:%M}" if changed.date() == now.date() else f"{changed.day} {changed:%b %Y}"
-    source = first if entry.source == EXAMPLE else entry.source
+    when = _when(entry.changed_s)
+    source = first if entry.source == EXAMPLE else named(entry.source)
     data = source.split("?")[0].rstrip("/").rpartition("/")[2].rpartition("@")[2]
     return f"{_short(entry.title) or '(nothing asked yet)'}\n{when}{f' · {data}' if data else ''}"

@@ -65,6 +65,19 @@ class Opening:
             for file in files:
                 own.discard(session.owner, file)
 
+    def recent(self, source: str | None, request: gr.Request) -> Iterator[Updates]:
+        """Files that were brought within the last week."""
+        session = self._find(request)
+        if source and source != session.source:
+            self._try(lambda: session.open_kept(source))
+        yield from self._following.follow(session)
+
+    def forget(self, request: gr.Request) -> Updates:
+        """Remove the copies that are kept; what is open stays open."""
+        session = self._find(request)
+        self._workspace.kept_files.forget(session.owner)
+        return self._following.recent(session)
+
     def url(self, url: str, request: gr.Request) -> Iterator[Updates]:
         session = self._find(request)
         try:
@@ -88,6 +101,14 @@ class Opening:
     def resume(self, name: str | None, request: gr.Request) -> Iterator[Updates]:
         session = self._find(request)
         if name:
+            self._try(lambda: session.resume(name))
+        yield from self._following.follow(session)
+
+    def go_to(self, session: Session, name: str) -> Iterator[Updates]:
+        """The conversation that an address names; a new one where it names none."""
+        if not name and session.view.turns:
+            session.begin()
+        elif name and name != session.kept.id:
             self._try(lambda: session.resume(name))
         yield from self._following.follow(session)
 
@@ -134,12 +155,13 @@ class Opening:
         side, outputs = self._page.side, self._following.outputs
         on_change(side.files.upload, self.files, [side.files], [*outputs, side.files])
         self._incoming.wire(on_change, outputs)
+        on_change(side.recent.input, self.recent, [side.recent], outputs)
+        on(side.forget.click, self.forget, [], [side.recent, side.forget])
         on_change(side.undo.click, self.undo, [], outputs)
         on_change(side.open_url.click, self.url, [side.url], [*outputs, side.url])
         on_change(side.url.submit, self.url, [side.url], [*outputs, side.url])
         on_change(side.example.click, self.example, [], outputs)
         on_change(side.new.click, self.new, [], outputs)
-        on_change(self._page.chat.clear, self.new, [], outputs)
         on_change(side.conversations.input, self.resume, [side.conversations], outputs)
         on_change(side.delete.click, self.delete, [side.conversations], outputs)
         on_change(side.restore.click, self.restore, [], outputs)

@@ -128,6 +128,8 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") document.querySelector(".decoding.whole")?.classList.remove("whole");
+    const cancel = document.querySelector("#incoming-cancel");
+    if (event.key === "Escape" && cancel?.checkVisibility() && !event.target.closest("[role=listbox], input")) cancel.click();
     if (["Enter", " "].includes(event.key) && event.target.matches("[data-told]")) event.preventDefault(), tell(event.target);
   });
 
@@ -140,8 +142,9 @@
     exit.click();
   }, { capture: true });
 
-  // Before the editor sees it: Ctrl+Enter runs its SQL.
+  // Before the editor sees them: Tab goes on to the next control, Ctrl+Enter runs its SQL.
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Tab" && event.target.closest("#sql")) return event.stopPropagation();
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !event.target.closest("#sql")) return;
     event.preventDefault();
     event.stopPropagation();
@@ -163,11 +166,14 @@
   const NAMES = [
     ["#question [data-testid=submit-button]", "Send the question"],
     ["#question [data-testid=stop-button]", "Stop the answer"],
-    ["#chat button", "Show or hide this step"],
     ["a[download]", "Download"],
+    ["#incoming", "How the file is read"],
   ];
-  const name = () => NAMES.forEach(([part, told]) => document.querySelectorAll(`${part}:not([aria-label]), ${part}[aria-label=""]`)
+  const name = () => {
+    document.querySelector("#incoming")?.setAttribute("role", "dialog");
+    NAMES.forEach(([part, told]) => document.querySelectorAll(`${part}:not([aria-label]), ${part}[aria-label=""]`)
     .forEach((each) => each.innerText.trim() || each.setAttribute("aria-label", told)));
+  };
   let naming = 0;
   new MutationObserver(() => { naming ||= requestAnimationFrame(() => { naming = 0; name(); }); })
     .observe(document, { childList: true, subtree: true, attributeFilter: ["aria-label"] });
@@ -184,51 +190,68 @@
   sidebar.observe(document, { childList: true, subtree: true, attributes: true });
 })();
 
-// The tour of the first visit: ten seconds, three places, once.
+// Clicks inside an answer go to the server, and the address names the conversation that is shown, so that Back, a reload and a
+// bookmark find it; #3 is its third question.
 (() => {
-  const SEEN = "sqlagent-tour";
-  const STOPS = [
-    ["#question", "Ask in plain words. The SQL is written on this machine, and your data are only read."],
-    ["#panel", "Here are the rows of an answer, its chart, its SQL, and what fast decoding saved."],
-    ["#sidebar", "Open your own files or a database under Data; earlier conversations are under Chats."],
-  ];
-  const STOP_MS = 10000 / STOPS.length;
+  const tell = (detail) => document.dispatchEvent(new CustomEvent("sqlagent:do", { detail }));
+  const inAddress = () => new URLSearchParams(location.search).get("chat") ?? "";
 
-  const end = (card) => {
-    localStorage.setItem(SEEN, "yes");
-    document.querySelectorAll(".toured").forEach((part) => part.classList.remove("toured"));
-    card.remove();
+  const toAnswer = (tries = 30) => {
+    const question = document.querySelector(`#edit-${Number(location.hash.slice(1)) - 1}`);
+    if (question) return question.closest(".message-row, .message")?.scrollIntoView();
+    if (tries && location.hash) setTimeout(() => toAnswer(tries - 1), 100);
   };
 
-  const visit = (card, place) => {
-    if (!card.isConnected) return;
-    document.querySelectorAll(".toured").forEach((part) => part.classList.remove("toured"));
-    if (place >= STOPS.length) return end(card);
-    document.querySelector(STOPS[place][0])?.classList.add("toured");
-    card.querySelector("p").textContent = STOPS[place][1];
-    card.querySelector("small").textContent = `${place + 1} of ${STOPS.length}`;
-    setTimeout(() => visit(card, place + 1), STOP_MS);
-  };
+  // When an answer is there, its question stands at the top: of a long one Gradio would show the end.
+  let last = -1;
+  new MutationObserver(() => {
+    const newest = [...document.querySelectorAll("#chat .edit")].at(-1);
+    const place = newest ? Number(newest.id.slice(5)) : -1;
+    if (place > last && !location.hash) setTimeout(() => newest.closest(".message-row, .message")?.scrollIntoView(), 350);
+    last = place;
+  }).observe(document, { childList: true, subtree: true });
 
-  const begin = () => {
-    const card = document.createElement("aside");
-    card.id = "tour";
-    card.classList.toggle("above", window.innerWidth < 768);
-    card.setAttribute("role", "status");
-    card.innerHTML = '<p></p><small></small> <button type="button">Skip the tour</button>';
-    card.querySelector("button").addEventListener("click", () => end(card));
-    document.querySelector(".gradio-container").append(card);
-    document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" || event.target.closest("#question")) end(card);
-    }, { once: true });
-    visit(card, 0);
-  };
-
-  if (localStorage.getItem(SEEN)) return;
-  const stands = new MutationObserver(() => {
-    if (!document.querySelector(".schema details")) return;
-    stands.disconnect();
-    begin();
+  // On a phone the sidebar lies over the chat; what was chosen there is shown below it.
+  document.addEventListener("click", (event) => {
+    if (window.innerWidth >= 768 || !event.target.closest("#incoming-alone, #incoming-beside, #conversations label, #new")) return;
+    setTimeout(() => document.querySelector(".sidebar.open .toggle-button")?.click(), 400);
   });
-  stands.observe(document, { childList: true, subtree: true });
+
+  let first = true;
+  document.addEventListener("sqlagent:shows", ({ detail }) => {
+    const address = new URL(location);
+    const chat = detail === "new" ? "" : detail;
+    if (chat) address.searchParams.set("chat", chat);
+    else address.searchParams.delete("chat");
+    if (chat !== inAddress()) {
+      address.hash = "";
+      history[first ? "replaceState" : "pushState"]({}, "", address);
+    }
+    first = false;
+    toAnswer();
+  });
+  window.addEventListener("popstate", () => { tell({ act: "open", chat: inAddress() }); toAnswer(); });
+
+  const copyLink = async (button, turn) => {
+    const address = new URL(location);
+    address.hash = `#${turn + 1}`;
+    await navigator.clipboard?.writeText(address.href);
+    button.classList.add("copied");
+    setTimeout(() => button.classList.remove("copied"), 900);
+  };
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("#chat button[id]");
+    const [, act, turn, place] = button?.id.match(/^(say|edit|star|again|link)-(\d+)(?:-(\d+))?$/) ?? [];
+    if (!act) return;
+    event.stopPropagation(); // else the click chooses the answer as well
+    if (act === "link") return copyLink(button, Number(turn));
+    tell({ act, turn: Number(turn), place: Number(place ?? 0) });
+    if (act === "edit") document.querySelector("#question textarea")?.focus();
+  }, { capture: true });
+
+  document.addEventListener("keydown", (event) => {
+    const editing = document.querySelector("#notice")?.innerText.startsWith("✎");
+    if (event.key === "Escape" && editing && event.target.closest("#question")) tell({ act: "leave" });
+  });
 })();

@@ -23,7 +23,8 @@ FILE_TYPES = [
 
 
 _FILES_HINT = (
-    "CSV, Excel, Parquet, JSON, SQLite or DuckDB, up to {} MiB. CSV and Excel files are shown before they are opened."
+    "CSV, Excel, Parquet, JSON, SQLite or DuckDB, up to {} MiB. CSV and Excel files are shown before they are opened. "
+    "A copy stays on this machine for a week."
 )
 
 
@@ -33,6 +34,8 @@ class Sidebar:
 
     schema: gr.HTML
     undo: gr.Button
+    recent: gr.Dropdown
+    forget: gr.Button
     files: gr.File
     files_trouble: gr.Markdown
     url: gr.Textbox
@@ -67,6 +70,8 @@ def _build_data(workspace: Workspace) -> tuple[Any, ...]:
     schema = gr.HTML(elem_id="schema")
     undo = gr.Button("Undo: back to the data before", size="sm", elem_id="undo", visible=False)
     with gr.Accordion("Open other data", open=False, elem_id="open"):
+        recent = gr.Dropdown([], label="Files of the last week", elem_id="recent", interactive=True, visible=False)
+        forget = gr.Button("Remove these files from this machine", size="sm", elem_id="forget", visible=False)
         files = gr.File(
             file_count="multiple",
             file_types=FILE_TYPES,
@@ -86,7 +91,7 @@ def _build_data(workspace: Workspace) -> tuple[Any, ...]:
         url_trouble = gr.Markdown(elem_id="url-trouble", elem_classes="trouble", visible=False)
         open_url = gr.Button("Open the URL", elem_id="open-url", visible=workspace.rules.urls)
         example = gr.Button("Open the data that the server began with", elem_id="example")
-    return schema, undo, files, files_trouble, url, url_trouble, open_url, example
+    return schema, undo, recent, forget, files, files_trouble, url, url_trouble, open_url, example
 
 
 def _build_chats() -> tuple[Any, ...]:
@@ -148,7 +153,35 @@ def facts_html(facts: dict[str, Any]) -> str:
 
 FOLDER = Path(__file__).parent
 CACHE_S = (3600, 24 * 3600)  # uploaded files and downloads: look every hour, remove those older than a day
-PLACEHOLDER = "## Ask your data a question\nThe SQL is written on this machine; nothing leaves it."
+PIECES = (
+    "SELECT ANY_VALUE(art", "ists.", "name),", " COUNT(*)", " FROM albums JOIN artists ON albums.artist_id = artists.artist_id",
+    " GROUP BY", " albums", ".artist_id", " HAVING", " COUNT(*) > 3",
+)  # fmt: skip
+PLAIN_LOOKS = 39
+"""The text of each pass of the model, and the passes that plain decoding takes for it, as recorded with the shipped model
+(tests/ui/recorded/artists.jsonl)."""
+_LOOK_S, _LOOK_PX = 0.4, 7
+
+
+def how_it_is_fast() -> str:
+    """A query as it was written, piece by piece, in four seconds; in their time plain decoding comes a part of its way."""
+    pieces = "".join(
+        f'<i style="animation-delay:{_LOOK_S * at:.1f}s">{html(text)}</i>' for at, text in enumerate(PIECES)
+    )
+    ours, plain = _LOOK_PX * len(PIECES), _LOOK_PX * PLAIN_LOOKS
+    done = f'<b style="width:{ours}px"></b>'
+    return (
+        f'<div class="how"><pre><code>{pieces}</code></pre>'
+        f'<div class="looks"><i style="width:{ours}px">{done}</i> {len(PIECES)} looks of the model</div>'
+        f'<div class="looks"><i style="width:{plain}px">{done}</i> {PLAIN_LOOKS} word by word</div></div>'
+    )
+
+
+PLACEHOLDER = (
+    "## Ask your data a question\n"
+    "The SQL is written on this machine; nothing leaves it. Many words of it are written at a time: "
+    f"{len(PIECES)} looks of the model instead of {PLAIN_LOOKS}, and the text is the same to the letter.\n\n{how_it_is_fast()}"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -160,6 +193,7 @@ class Page:
     question: gr.Textbox
     panel: Panel
     preview: Preview
+    bridge: gr.HTML
 
 
 def build_page(workspace: Workspace) -> Page:
@@ -186,7 +220,14 @@ def build_page(workspace: Workspace) -> Page:
             with gr.Column(scale=5, min_width=330, elem_id="panel"):
                 panel = build_panel()
         preview = build_preview()
-    return Page(blocks, side, chat, notice, question, panel, preview)
+        bridge = gr.HTML("", html_template="<i></i>", js_on_load=_BRIDGE, elem_id="bridge")
+    return Page(blocks, side, chat, notice, question, panel, preview, bridge)
+
+
+_BRIDGE = """
+document.addEventListener("sqlagent:do", (event) => trigger("click", event.detail));
+watch("value", () => document.dispatchEvent(new CustomEvent("sqlagent:shows", { detail: props.value })));
+"""  # a click inside an answer, or Back, comes to the server; the id of the conversation that is shown goes to the address
 
 
 def _build_chat() -> gr.Chatbot:
@@ -197,11 +238,9 @@ def _build_chat() -> gr.Chatbot:
         height="calc(100dvh - 106px)",
         min_height=300,
         placeholder=PLACEHOLDER,
-        editable="user",
         latex_delimiters=[],
         layout="bubble",
         buttons=[],  # Gradio would copy an answer's HTML; a card copies its rows or its SQL
-        feedback_options=("Like", "Dislike"),
         autoscroll=True,
     )
 
@@ -210,3 +249,32 @@ _BRAND = (
     '<header class="brand"><h1>sqlagent</h1><button type="button" data-theme-switch title="light or dark" '
     'aria-label="switch between light and dark">◐ Theme</button></header>'
 )
+
+_READABLE = {  # where the theme's own colours have a contrast below 4.5 (WCAG 2, AA)
+    "body_text_color_subdued": "*neutral_500",
+    "body_text_color_subdued_dark": "*neutral_400",
+    "button_primary_background_fill": "*primary_700",
+    "button_primary_background_fill_dark": "*primary_700",
+    "button_primary_background_fill_hover": "*primary_800",
+    "button_primary_background_fill_hover_dark": "*primary_800",
+    "input_placeholder_color": "*neutral_500",
+    "input_placeholder_color_dark": "*neutral_300",
+    "checkbox_label_background_fill_selected": "*primary_700",
+    "checkbox_label_background_fill_selected_dark": "*primary_700",
+    "color_accent": "*primary_700",
+}
+
+
+def theme() -> gr.themes.Base:
+    """Fonts of the system alone: by plain name, a theme fetches none."""
+    soft = gr.themes.Soft(
+        primary_hue="teal",
+        secondary_hue="teal",
+        neutral_hue="slate",
+        font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"],
+        font_mono=["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"],
+    )
+    quiet = {"background_fill": "transparent", "text_color": "*body_text_color_subdued", "text_weight": "500"}
+    labels = {f"block_{part}_{name}": value for part in ("title", "label") for name, value in quiet.items()}
+    dark = {f"{name}_dark": value for name, value in labels.items() if not name.endswith("weight")}
+    return soft.set(**labels, **dark, **_READABLE, block_title_padding="0", block_label_padding="4px 8px")

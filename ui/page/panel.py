@@ -119,7 +119,7 @@ def _build_result() -> dict[str, Any]:
         show_search="filter",
         max_height=420,
         show_label=False,
-        buttons=["copy", "fullscreen"],
+        buttons=["fullscreen"],
         max_chars=120,
         elem_id="table",
         visible=False,

@@ -28,12 +28,21 @@ from ui.page import panel as panels
 from ui.page.files import file_routes
 from ui.page.following import Following, on, on_change, send_or_stop, warn_if_not_kept
 from ui.page.opening import Opening
-from ui.page.page import FOLDER, Page, build_page
+from ui.page.page import FOLDER, Page, build_page, theme
 from ui.session.kept import Busy, OtherData
 from ui.session.run import Question
 from ui.session.session import Session
 from ui.session.workspace import Full, NotYours, Workspace
-from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, TRY_AGAIN, chosen_label, chosen_reading, message_turn, messages
+from ui.views.messages import (
+    AS_IT_STANDS,
+    ASK_AFRESH,
+    TRY_AGAIN,
+    chosen_label,
+    chosen_reading,
+    message_turn,
+    messages,
+    offered,
+)
 from ui.views.passes import decoding_html
 from ui.views.savings_html import race_html
 from ui.views.words import plain, trouble_html
@@ -56,31 +65,35 @@ class Controller:
             raise gr.Error("This page was idle for long, or the server was restarted: reload the page.")
         return found
 
-    def load(self, request: gr.Request) -> Iterator[Updates]:
-        """A page comes: who signed in, or this browser, owns what is asked here. It shows the newest conversation, and what
-        still runs in it."""
+    def load(self, wanted: str, request: gr.Request) -> Iterator[Updates]:
+        """A page comes: who signed in, or this browser, owns what is asked here. It shows the conversation that its address
+        names, otherwise the newest whose data can be opened, or newer files; and what still runs there."""
         owner = request.state.owner
         try:
             session = self.workspace.session(request.session_hash or "", owner)
             session.database.schema()
         except (Full, NotYours, OpenError) as error:
             raise gr.Error(str(error)) from error
-        newest = self.workspace.archive.search(owner, most=1)
-        if newest and not session.view.turns:
-            session.resume(newest[0].id)
+        if not session.view.turns:
+            self._return(session, wanted)
         yield from self.following.follow(session)
+
+    def _return(self, session: Session, wanted: str) -> None:
+        """To where the owner was."""
+        archive, owner = self.workspace.archive, session.owner
+        entry = archive.entry(owner, wanted) or next(iter(archive.search(owner, most=1)), None)
+        files = next(iter(self.workspace.kept_files.recent(owner)), None)
+        try:
+            if files and not wanted and (entry is None or files[1] > entry.changed_s):
+                session.open_kept(files[0])
+            elif entry is not None and not session.resume(entry.id) and not wanted:
+                session.begin()
+        except OpenError as error:
+            gr.Warning(str(error))
 
     def unload(self, request: gr.Request) -> None:
         if self.workspace.find(request.session_hash or "", request.state.owner):
             self.workspace.leave(request.session_hash or "")
-
-    def judge(self, data: gr.LikeData, request: gr.Request) -> None:
-        """`data.liked` is True, False, or an empty text where it is taken back."""
-        session = self.session(request)
-        turn = message_turn(session.view.turns, data.index)
-        if turn is not None:
-            session.judge(turn, data.liked if isinstance(data.liked, bool) else _word(data.liked))
-            warn_if_not_kept(session)
 
     def choose(self, index: int | None, request: gr.Request) -> Updates:
         return panels.show(self.page.panel, self.session(request), index)
@@ -200,9 +213,8 @@ def wire(workspace: Workspace, page: Page) -> Controller:
     """Connect everything but asking."""
     c, panel = Controller(workspace, page), page.panel
     with page.blocks:
-        on_change(page.blocks.load, c.load, [], c.following.outputs)
+        on_change(page.blocks.load, c.load, [page.bridge], c.following.outputs, js=_WANTED)
         page.blocks.unload(c.unload)
-        on(page.chat.like, c.judge, None, None)
         on(page.chat.select, c.choose_message, None, panel.of_a_turn, show_progress="hidden")
         on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
         run_outputs = [panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows]
@@ -222,10 +234,7 @@ def wire(workspace: Workspace, page: Page) -> Controller:
     return c
 
 
-def _word(liked: Any) -> bool | None:
-    return {"Like": True, "Dislike": False}.get(str(liked))
-
-
+_WANTED = "() => new URLSearchParams(location.search).get('chat') ?? ''"  # the conversation that the address names
 LONGEST_QUESTION = 8000  # characters, evidence included
 STOPPING_S = 5.0  # so long the stop button waits for the end of what it stopped
 
@@ -237,34 +246,55 @@ class Asking:
         self._controller, self._page = controller, page
 
     def ask(self, question: str, request: gr.Request) -> Iterator[Updates]:
-        """A question from the box."""
-        if question.strip():
-            yield from self._put(self._controller.session(request), Question(question.strip()))
+        """A question from the box: a new one, or one in the place of an earlier."""
+        session = self._controller.session(request)
+        if question.strip() and session.editing is not None:
+            yield from self._edited(session, session.editing, question.strip())
+        elif question.strip():
+            yield from self._put(session, Question(question.strip()))
 
     def example(self, data: gr.SelectData, request: gr.Request) -> Iterator[Updates]:
         yield from self._put(self._controller.session(request), Question(data.value["text"]))
 
-    def retry(self, data: gr.RetryData, request: gr.Request) -> Iterator[Updates]:
-        """The question again as a new turn: in its other reading, or sampled."""
-        session = self._controller.session(request)
-        turn = message_turn(session.view.turns, data.index)
-        if turn is not None:
-            yield from self._again(session, turn)
-
     def _again(self, session: Session, turn: int) -> Iterator[Updates]:
+        """The question again as a new turn: in its other reading, or sampled."""
         asked = session.view.turns[turn]
         yield from self._put(session, Question(asked.question, asked.evidence, again=turn))
 
-    def option(self, data: gr.SelectData, request: gr.Request) -> Iterator[Updates]:
-        """An offered reply was clicked: the last question again, with that as evidence, as it stands, by itself, or in
-        another reading."""
+    def done(self, data: gr.EventData, request: gr.Request) -> Iterator[Updates]:
+        """A click inside an answer, of whatever age, or on Back. What the page says of it is believed in nothing."""
         session = self._controller.session(request)
-        if not session.view.turns:
-            return
-        last, chosen = session.view.turns[-1], str(data.value)
+        said = data._data if isinstance(data._data, dict) else {}
+        act, turn, place = str(said.get("act")), _number(said.get("turn")), _number(said.get("place"))
+        if act == "open":
+            yield from self._controller.opening.go_to(session, str(said.get("chat", "")))
+        elif act == "leave":
+            session.editing = None
+            yield {self._page.question: ""} | self._controller.following.notice(session)
+        elif turn < len(session.view.turns):
+            yield from self._done_to(session, act, turn, place)
+
+    def _done_to(self, session: Session, act: str, number: int, place: int) -> Iterator[Updates]:
+        turn = session.view.turns[number]
+        if act == "say" and place < len(offered(turn)):
+            yield from self._option(session, number, offered(turn)[place]["value"])
+        elif act == "again":
+            yield from self._again(session, number)
+        elif act == "edit":
+            session.editing = number
+            yield {self._page.question: turn.said} | self._controller.following.notice(session)
+        elif act == "star":
+            session.judge(number, None if turn.liked else True)
+            warn_if_not_kept(session)
+            yield {self._page.chat: messages(session.view.turns)}
+
+    def _option(self, session: Session, number: int, chosen: str) -> Iterator[Updates]:
+        """An offered reply was clicked: its question again, with that as evidence, as it stands, by itself, or with the SQL of
+        another reading or of a follow-up."""
+        last = session.view.turns[number]
         asked, evidence, reply = last.question, last.evidence, chosen_label(last, chosen)
         if chosen == TRY_AGAIN:
-            yield from self._again(session, len(session.view.turns) - 1)
+            yield from self._again(session, number)
         elif chosen == AS_IT_STANDS:
             yield from self._put(session, Question(asked, evidence, ask_back=False, reply=reply))
         elif sql := chosen_reading(last, chosen):
@@ -275,15 +305,10 @@ class Asking:
             evidence = "; ".join(filter(None, (evidence, chosen)))
             yield from self._put(session, Question(asked, evidence, reply=reply))
 
-    def edit(self, data: gr.EditData, request: gr.Request) -> Iterator[Updates]:
+    def _edited(self, session: Session, turn: int, text: str) -> Iterator[Updates]:
         """A question was changed: the conversation goes on from there in a copy; the original stays in the list. A changed
         reply settles the same question in other words."""
-        session = self._controller.session(request)
-        turn = message_turn(session.view.turns, data.index)
-        text = str(data.value).strip()
-        if turn is None or not text:
-            return
-        before = session.view.turns[turn]
+        before, session.editing = session.view.turns[turn], None
         if not session.wants:
             session.branch(turn)
         if before.reply:
@@ -322,10 +347,13 @@ class Asking:
         with page.blocks:
             on_change(page.question.submit, self.ask, [page.question], outputs)
             on_change(page.chat.example_select, self.example, None, outputs)
-            on_change(page.chat.retry, self.retry, None, outputs)
-            on_change(page.chat.option_select, self.option, None, outputs)
-            on_change(page.chat.edit, self.edit, None, outputs)
+            on_change(page.bridge.click, self.done, None, outputs)
             on(page.question.stop, self.stop, None, [page.question], queue=False)
+
+
+def _number(given: Any) -> int:
+    """A place that the page names; beyond all places where it is none."""
+    return given if isinstance(given, int) and 0 <= given < LONGEST_QUESTION else LONGEST_QUESTION
 
 
 LONGEST_EVENT = 4 << 20  # bytes; a statement in the editor may be long
@@ -335,19 +363,6 @@ _POLICY = (
     "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; img-src 'self' data: blob:; font-src 'self' data:; "
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )  # nothing is ever loaded from elsewhere, whatever a question, a cell or a shared file says
-_READABLE = {  # where the theme's own colours have a contrast below 4.5 (WCAG 2, AA)
-    "body_text_color_subdued": "*neutral_500",
-    "body_text_color_subdued_dark": "*neutral_400",
-    "button_primary_background_fill": "*primary_700",
-    "button_primary_background_fill_dark": "*primary_700",
-    "button_primary_background_fill_hover": "*primary_800",
-    "button_primary_background_fill_hover_dark": "*primary_800",
-    "input_placeholder_color": "*neutral_500",
-    "input_placeholder_color_dark": "*neutral_300",
-    "checkbox_label_background_fill_selected": "*primary_700",
-    "checkbox_label_background_fill_selected_dark": "*primary_700",
-    "color_accent": "*primary_700",
-}
 SCRIPTS = ("page.js", "passes.js")
 SPARE_THREADS = 32  # for clicks, while each question that waits for the model holds a thread
 
@@ -436,21 +451,6 @@ def _signed_in(app: FastAPI) -> Callable[[Cookies], str | None]:
         return found
 
     return user
-
-
-def theme() -> gr.themes.Base:
-    """Fonts of the system alone: by plain name, a theme fetches none."""
-    soft = gr.themes.Soft(
-        primary_hue="teal",
-        secondary_hue="teal",
-        neutral_hue="slate",
-        font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"],
-        font_mono=["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"],
-    )
-    quiet = {"background_fill": "transparent", "text_color": "*body_text_color_subdued", "text_weight": "500"}
-    labels = {f"block_{part}_{name}": value for part in ("title", "label") for name, value in quiet.items()}
-    dark = {f"{name}_dark": value for name, value in labels.items() if not name.endswith("weight")}
-    return soft.set(**labels, **dark, **_READABLE, block_title_padding="0", block_label_padding="4px 8px")
 
 
 def _head() -> str:

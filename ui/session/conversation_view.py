@@ -64,6 +64,7 @@ class TurnView:
     failure: Failed | None = None
     liked: bool | None = None
     ran: Ran | None = None  # the newest SQL that was run by hand
+    early: dict[str, Any] | None = None  # columns, rows and their number while other readings are still looked at
     before: "TurnView | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -168,7 +169,7 @@ def _apply(turn: TurnView, event: Event) -> None:
         case Unclear():
             turn.unclear = event
         case Answered():
-            turn.answer, turn.row_count = event.answer, event.row_count
+            turn.answer, turn.row_count, turn.early = event.answer, event.row_count, None
         case Failed():
             turn.failure = event
 

@@ -1,6 +1,8 @@
 """Conversations as the archive has them, and as files that people hand to each other: events, one a line. One that cannot be
 stored goes on, and is not kept."""
 
+import hashlib
+import json
 import sqlite3
 import sys
 import threading
@@ -14,10 +16,12 @@ from agent.archive import Archive, ArchiveFull
 from agent.context import AgentContext
 from agent.observe.events import Asked, Event, EventError, Failed, Judged, Measured, Ran, from_json, to_json
 from decoding.engine.method import LookupCorpus
+from tools.databases.files.sheets import Choices
 from tools.result import OpenError
 from ui.session.conversation_view import ConversationView, TurnView
 
 LONGEST_SHARED_MB = 32
+_DIGEST_MARK = " #"  # between the names of files and their digest, in a source
 SHARED = "shared file: "  # in front of the file's name, as a source
 Cells = Sequence[Sequence[Any]]
 
@@ -30,7 +34,9 @@ class OtherData(OpenError):
     """The conversation is about data that are not open."""
 
     def __init__(self, wanted: str) -> None:
-        super().__init__(f"This conversation is about {wanted}: open that under Data, or begin a new conversation.")
+        super().__init__(
+            f"This conversation is about {named(wanted)}: open that under Data, or begin a new conversation."
+        )
 
 
 def check_open(wanted: str) -> None:
@@ -39,11 +45,34 @@ def check_open(wanted: str) -> None:
         raise OtherData(wanted)
 
 
+def source_of(files: Sequence[Path], choices: Choices) -> str:
+    """What data are opened from: the names, and a digest of all that is read and how."""
+    digest = hashlib.sha256(json.dumps(plain_choices(choices)).encode())
+    for file in files:
+        with file.open("rb") as content:
+            digest.update(f"{file.name}\n{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return f"files: {', '.join(file.name for file in files)}{_DIGEST_MARK}{digest.hexdigest()[:16]}"
+
+
+def named(source: str) -> str:
+    """A source as people read it.
+
+    >>> named("files: a.csv, b.csv #0123456789abcdef"), named("url: shop")
+    ('files: a.csv, b.csv', 'url: shop')
+    """
+    names, mark, digest = source.rpartition(_DIGEST_MARK)
+    return names if mark and source.startswith("files: ") and len(digest) == 16 else source
+
+
+def plain_choices(choices: Choices) -> list[list[str | int | bool | None]]:
+    return sorted([file, sheet, choice.header, choice.keeps_total] for (file, sheet), choice in choices.items())
+
+
 def missing(source: str, turns: Sequence[TurnView], open_source: str, open_name: str) -> str:
     """The source of a conversation where another one is open, otherwise an empty text. A shared file knows only the name of
-    its database."""
+    its database; files of the same names are believed to be the same data in a newer state."""
     if not source.startswith(SHARED):
-        return "" if source == open_source else source
+        return "" if named(source) == named(open_source) else source
     name = turns[0].database if turns else ""
     return "" if name in ("", open_name) else name
 

@@ -11,6 +11,7 @@ from tools.databases.database import Database
 from tools.databases.files.sheets import AS_DETECTED, DETECTED, Choice, Choices, Sheet
 from tools.databases.open_database import open_database, open_uploads
 from tools.result import OpenError
+from ui.session.kept import source_of
 from ui.session.services import GuestRules, remove_files
 
 
@@ -35,12 +36,13 @@ class Offer:
 
 class OpenData:
     """Owner of the open database and of the files in `folder`. Every change is a transaction: one at a time, and nothing is
-    changed where it raises OpenError."""
+    changed where it raises OpenError. What is in use when others are opened is closed by `sweep`, once it no longer is."""
 
-    def __init__(self, rules: GuestRules, folder: Path, now: Opened) -> None:
-        self.now = now
+    def __init__(self, rules: GuestRules, folder: Path, now: Opened, in_use: Callable[[Database], bool]) -> None:
+        self.now, self._in_use = now, in_use
         self.offered: Offer | None = None
         self._before: Opened | None = None
+        self._left: list[Opened] = []
         self._rules, self._folder, self._numbers = rules, folder, count()
         self._changing = threading.RLock()
 
@@ -55,15 +57,18 @@ class OpenData:
             total = sum(path.stat().st_size for path in [*paths, *self.now.files])
             if total > self._rules.upload_mb << 20:
                 raise OpenError(f"these files are more than the {self._rules.upload_mb} MiB allowed here")
-            folder = self._folder / str(next(self._numbers))
-            folder.mkdir(parents=True)
-            copies = [Path(shutil.copyfile(path, folder / path.name)) for path in paths]
-            try:
-                self.offered = _loaded(copies, DETECTED)
-            except OpenError:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
+            self.offered = self.copied(paths, DETECTED)
             return self.offered
+
+    def copied(self, paths: Sequence[Path], choices: Choices) -> Offer:
+        """Copies of files, loaded. Raises OpenError."""
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir(parents=True)
+        try:
+            return _loaded([Path(shutil.copyfile(path, folder / path.name)) for path in paths], choices)
+        except (OpenError, OSError) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise error if isinstance(error, OpenError) else OpenError(f"cannot be read: {error.strerror}") from error
 
     def name_columns(self, sheet: int, row: int | None) -> None:
         """Load the offered files again: this row of that sheet names the columns, or none does. Raises OpenError."""
@@ -134,12 +139,23 @@ class OpenData:
     def close(self) -> None:
         with self._changing:
             self.decline()
+            self.sweep()
             self._forget(self._before, self.now)
             self.now.database.close()
 
+    def sweep(self) -> None:
+        """Close what is no longer in use of that which was."""
+        with self._changing:
+            left, self._left = self._left, []
+            for opened in left:
+                if opened is not self.now and opened is not self._before:
+                    self._forget(opened, self.now)
+
     def _forget(self, opened: Opened | None, kept: Opened) -> None:
         """Close a database, and remove those of its files that `kept` or what is open now does not need."""
-        if opened is not None and opened is not kept:
+        if opened is not None and opened is not kept and self._in_use(opened.database):
+            self._left.append(opened)
+        elif opened is not None and opened is not kept:
             opened.database.close()
             needed = {*kept.files, *(self.now.files if opened is not self.now else ())}
             remove_files(set(opened.files) - needed)
@@ -153,8 +169,7 @@ def _loaded(files: Sequence[Path], choices: Choices) -> Offer:
     except OpenError:
         database.close()
         raise
-    names = ", ".join(file.name for file in files)
-    return Offer(Opened(database, f"files: {names}", tuple(files), choices), sheets)
+    return Offer(Opened(database, source_of(files, choices), tuple(files), choices), sheets)
 
 
 def opened_url(url: str, rules: GuestRules) -> Opened:

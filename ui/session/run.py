@@ -1,29 +1,39 @@
 """A question that is being answered. A run holds the conversation and the data that it began with, and writes only there,
-whatever the page shows meanwhile; it goes on when the page is gone."""
+whatever the page shows meanwhile; it goes on when the page is gone.
+
+What to ask next about an answer.
+"""
 
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from time import monotonic
+from typing import Any
+
+from sqlglot import exp
 
 from agent.candidates import entity_of
 from agent.context import AgentContext, StopSignal
 from agent.conversation import Conversation, Retry, records
 from agent.follow_ups import without_reset
-from agent.observe.audit import Trail
-from agent.observe.events import Asked, Event, Failed
+from agent.observe.audit import Trail, run_sql
+from agent.observe.events import Answered, Asked, Event, Failed, plain_rows
 from agent.state import Reading
 from decoding.engine.target import PromptTooLong
 from decoding.errors import ModelError
 from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
-from tools.result import OpenError
+from tools.result import Limits, OpenError, Result
+from tools.sql.scope import parse_or_nothing
 from ui.session.conversation_view import STORED_ROWS, TurnView
 from ui.session.kept import KeptConversation
 from ui.session.services import Services, Settings
 
 REMEMBERED_TURNS = 6
+EARLY_ROWS = 20  # of a result whose answer is not yet written
 SORRY = "Something went wrong here; it is not your question's fault."
 STOPPED, OTHER_DATA = "Stopped.", "Stopped, because other data were opened."
 
@@ -169,9 +179,28 @@ class Run:
         conversation = Conversation(toolbox)
         remember(conversation, retry.before if retry else self._before)
         again = retry.again if retry else Retry(reading=asked.reading, chosen=asked.chosen)
-        yield from records(conversation, asked.text, asked.evidence, STORED_ROWS, again)
+        for event in records(conversation, asked.text, asked.evidence, STORED_ROWS, again):
+            if isinstance(event, Answered):
+                event = replace(
+                    event,
+                    answer=event.answer
+                    | {"follow_ups": follow_ups(event.answer, toolbox.database, self.grounds.trail)},
+                )
+            else:
+                self._show_early(toolbox)
+            yield event
         if toolbox.result is not None:
             self.kept.whole_rows = {len(self._before): (toolbox.shown or toolbox.result).rows}
+
+    def _show_early(self, toolbox: AgentContext) -> None:
+        """Rows are shown when the query has run, while other readings are still looked at."""
+        turn, result = self.kept.view.turns[len(self._before)], toolbox.result
+        if result is not None and not turn.is_over:
+            turn.early = {
+                "columns": result.columns,
+                "rows": plain_rows(result.rows[:EARLY_ROWS]),
+                "count": len(result.rows),
+            }
 
     def _toolbox(self, retry: "RetriedTurn | None") -> AgentContext:
         grounds, settings = self.grounds, self.grounds.settings
@@ -231,3 +260,92 @@ def _reading(turn: TurnView) -> Reading:
 
 def _is_answered(turn: TurnView) -> bool:
     return turn.answer is not None and turn.answer["error"] is None and bool(turn.sql)
+
+
+MOST_FOLLOW_UPS, MOST_TRIED = 3, 8
+TOGETHER_S, EACH_S = 0.5, 0.3  # that looking for them may take
+FEW = 20  # groups that a person reads
+Further = tuple[str, exp.Select]  # how it is called, and its SQL
+
+
+def follow_ups(answer: Mapping[str, Any], database: Database, trail: Trail | None) -> list[dict[str, str]]:
+    """{label, sql} of what to ask next about an answer: changes to its own SQL that hold for any query, each offered only if
+    it was run and gave other rows. No model is asked."""
+    parsed = parse_or_nothing(answer["sql"] or "", database.dialect)
+    if answer["error"] or len(parsed) != 1 or not isinstance(query := parsed[0], exp.Select) or not answer["rows"]:
+        return []
+    late, found = monotonic() + TOGETHER_S, list[dict[str, str]]()
+    for label, other in islice(_others(query, database, len(answer["rows"])), MOST_TRIED):
+        if monotonic() > late or len(found) == MOST_FOLLOW_UPS:
+            break
+        sql = other.sql(database.dialect)
+        result = run_sql(trail, database, sql, Limits(deadline_s=EACH_S, max_rows=200))
+        if isinstance(result, Result) and _says_more(result, answer, by_groups=label.startswith("For each ")):
+            found.append({"label": label, "sql": sql})
+    return found
+
+
+def _says_more(result: Result, answer: Mapping[str, Any], by_groups: bool) -> bool:
+    rows = [list(row) for row in result.rows]
+    if by_groups and not (1 < len(rows) <= FEW and all(row[0] is not None for row in rows)):
+        return False
+    return bool(rows) and rows != [list(row) for row in answer["rows"]]
+
+
+def _others(query: exp.Select, database: Database, rows: int) -> Iterator[Further]:
+    if query.args.get("limit"):
+        yield from _unlimited(query)
+    elif query.args.get("group"):
+        yield from _grouped(query, rows)
+    elif rows == 1:
+        yield from _by_groups(query, database)
+
+
+def _unlimited(query: exp.Select) -> Iterator[Further]:
+    """The other end of a list that was cut off, and all of it."""
+    order = query.args.get("order")
+    if order is not None and query.args.get("offset") is None:
+        other = query.copy()
+        for key in other.args["order"].expressions:
+            if isinstance(key, exp.Ordered):
+                key.set("desc", not key.args.get("desc"))
+                key.set("nulls_first", False)
+        yield "The other end of the list", other
+    whole = query.copy()
+    whole.set("limit", None)
+    yield "All of them", whole
+
+
+def _grouped(query: exp.Select, rows: int) -> Iterator[Further]:
+    """Shares of the whole, and those that lead."""
+    sums = [each for each in query.expressions if isinstance(each.unalias(), exp.Count | exp.Sum)]
+    if len(sums) != 1 or query.args.get("distinct"):
+        return
+    amount = sums[0].unalias()
+    if not (isinstance(amount, exp.Count) and isinstance(amount.this, exp.Distinct)):
+        share = exp.Round(
+            this=exp.Div(this=exp.Mul(this=exp.Literal.number("100.0"), expression=amount.copy()),
+                         expression=exp.Window(this=exp.Sum(this=amount.copy()))),
+            decimals=exp.Literal.number(1),
+        )  # fmt: skip
+        yield "As shares of the whole", query.copy().select(exp.alias_(share, "percent"))
+    if rows > 5:
+        first = query.copy().order_by(exp.Ordered(this=amount.copy(), desc=True, nulls_first=False), append=False)
+        yield "Only the first five", first.limit(5)
+
+
+def _by_groups(query: exp.Select, database: Database) -> Iterator[Further]:
+    """One number of one table, for each value of a column of words."""
+    source = query.args.get("from_") or query.args.get("from")
+    if source is None or query.args.get("joins") or len(query.expressions) != 1:
+        return
+    amount, table = query.expressions[0].unalias(), source.this
+    known = database.schema().table(table.name) if isinstance(table, exp.Table) else None
+    if known is None or not isinstance(amount, exp.AggFunc):
+        return
+    for column in known.columns:
+        if any(word in column.type.upper() for word in ("CHAR", "TEXT", "STRING")):
+            named = exp.column(column.name, table=table.alias_or_name, quoted=True)
+            other = query.copy().select(named, append=False).select(query.expressions[0].copy())
+            ordered = exp.Ordered(this=amount.copy(), desc=True, nulls_first=False)
+            yield f"For each {column.name.replace('_', ' ')}", other.group_by(named.copy()).order_by(ordered)

@@ -10,14 +10,17 @@ What a session uses of the workspace that everybody shares, and what guests may 
 """
 
 import hashlib
+import json
 import os
 import shutil
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from secrets import token_hex
+from time import time
 from typing import Any, Protocol
 
 from agent.archive import Archive
@@ -28,9 +31,10 @@ from agent.prompts.knowledge import Knowledge
 from decoding.engine.method import UnknownMethod
 from decoding.methods.registry import METHODS, load_method, method_options, name_and_value, option_value
 from tools.databases.database import Database
+from tools.databases.files.sheets import Choice, Choices
 from tools.processes import spill_folder
 from tools.result import Limits, OpenError
-from ui.session.kept import Conversations
+from ui.session.kept import Conversations, plain_choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ class OwnFiles:
     """One folder, with one inside for each owner. `most_mb`: MiB that an owner's files may take, exports apart."""
 
     def __init__(self, most_mb: int) -> None:
-        self._root = _gradio_folder() / token_hex(8)
+        self.root = _gradio_folder() / token_hex(8)
         self._most = most_mb << 20
         self._coming: Counter[str] = Counter()
 
@@ -138,7 +142,7 @@ class OwnFiles:
         """Keep room for so many bytes that are on their way. Raises OpenError where there is none."""
         if self.used(owner) + self._coming[owner] + length > self._most:
             raise OpenError(f"your files would be more than the {self._most >> 20} MiB allowed here")
-        everything = sum(map(_bytes, _files(self._root))) + self._coming.total()
+        everything = sum(map(_bytes, _files(self.root))) + self._coming.total()
         if everything + length > OWNERS_ALLOWANCES * self._most:
             raise OpenError("this server keeps as many files as it may; try again later")
         self._coming[owner] += length
@@ -161,10 +165,10 @@ class OwnFiles:
 
     def close(self) -> None:
         """Remove everybody's files."""
-        shutil.rmtree(self._root, ignore_errors=True)
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def _of(self, owner: str) -> Path:
-        return self._root / hashlib.sha256(owner.encode()).hexdigest()[:32]
+        return self.root / hashlib.sha256(owner.encode()).hexdigest()[:32]
 
 
 def fresh_export(folder: Path, name: str) -> Path:
@@ -195,6 +199,97 @@ def _bytes(file: Path) -> int:
         return 0
 
 
+KEPT_S = 7 * 24 * 3600.0
+_TOLD = "kept.json"
+
+
+class KeptFiles:
+    """Files that people brought, kept for a week, so that a conversation opens with its data after a reload, in a second tab
+    and after a restart. A folder for each owner, with one inside for each source; those that were used longest ago make room.
+    `most_mb`: MiB that an owner's may take."""
+
+    def __init__(self, folder: Path, most_mb: int) -> None:
+        self._root, self._most = folder, most_mb << 20
+        self._changing = threading.Lock()
+
+    def keep(self, owner: str, source: str, files: Sequence[Path], choices: Choices) -> None:
+        """Copy the files, unless they are here already. Raises OSError."""
+        with self._changing:
+            place = self._place(owner, source)
+            if not (place / _TOLD).is_file():
+                self._copy(place, source, files, choices)
+            (place / _TOLD).touch()
+            self._make_room(owner)
+
+    def find(self, owner: str, source: str) -> tuple[list[Path], Choices] | None:
+        """The files of a source and how they are read, where they are kept."""
+        with self._changing, suppress(OSError, ValueError, KeyError, TypeError):
+            place = self._place(owner, source)
+            told = json.loads((place / _TOLD).read_text(encoding="utf-8"))
+            if told["source"] != source:
+                return None
+            (place / _TOLD).touch()
+            choices = {(file, sheet): Choice(header, total) for file, sheet, header, total in told["choices"]}
+            return [place / "files" / name for name in told["files"]], choices
+        return None
+
+    def recent(self, owner: str) -> list[tuple[str, float]]:
+        """The sources that are kept, the newest first, each with the time of its last use."""
+        found = []
+        for told in self._of(owner).glob(f"*/{_TOLD}"):
+            with suppress(OSError, ValueError, KeyError):
+                found.append((str(json.loads(told.read_text(encoding="utf-8"))["source"]), told.stat().st_mtime))
+        return sorted(found, key=lambda each: -each[1])
+
+    def forget(self, owner: str) -> None:
+        """Remove all that is kept for an owner."""
+        with self._changing:
+            shutil.rmtree(self._of(owner), ignore_errors=True)
+
+    def _copy(self, place: Path, source: str, files: Sequence[Path], choices: Choices) -> None:
+        coming = place.with_name(f".{token_hex(8)}")
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        (coming / "files").mkdir(parents=True)
+        try:
+            for file in files:
+                shutil.copyfile(file, coming / "files" / file.name)
+            told = {"source": source, "files": [file.name for file in files], "choices": plain_choices(choices)}
+            (coming / _TOLD).write_text(json.dumps(told), encoding="utf-8")
+            shutil.rmtree(place, ignore_errors=True)
+            coming.rename(place)
+        except OSError:
+            shutil.rmtree(coming, ignore_errors=True)
+            raise
+
+    def _make_room(self, owner: str) -> None:
+        """Remove what is a week old, and what was used longest ago where this owner's, or everybody's, is too much."""
+        for told in self._oldest(self._root.glob(f"*/*/{_TOLD}")):
+            if told.stat().st_mtime < time() - KEPT_S:
+                shutil.rmtree(told.parent, ignore_errors=True)
+        self._within(f"{self._of(owner).name}/*/{_TOLD}", self._most)
+        self._within(f"*/*/{_TOLD}", OWNERS_ALLOWANCES * self._most)
+
+    def _within(self, which: str, most: int) -> None:
+        places = [told.parent for told in self._oldest(self._root.glob(which))]
+        sizes = [sum(file.stat().st_size for file in place.glob("files/*")) for place in places]
+        total = sum(sizes)
+        for place, size in zip(places, sizes, strict=True):
+            if total <= most:
+                return
+            shutil.rmtree(place, ignore_errors=True)
+            total -= size
+
+    def _oldest(self, found: Iterable[Path]) -> list[Path]:
+        return sorted(found, key=lambda told: told.stat().st_mtime)
+
+    def _of(self, owner: str) -> Path:
+        return self._root / hashlib.sha256(owner.encode()).hexdigest()[:32]
+
+    def _place(self, owner: str, source: str) -> Path:
+        return self._of(owner) / hashlib.sha256(source.encode()).hexdigest()[:32]
+
+
 @dataclass(frozen=True, slots=True)
 class GuestRules:
     """What guests may do. upload_mb, export_mb, chats_mb: most that one person's files, exports and stored
@@ -219,6 +314,7 @@ class Services(Protocol):
     archive: Archive
     conversations: Conversations
     files: OwnFiles
+    kept_files: KeptFiles
     rules: GuestRules
     log: AuditLog | None
     knowledge: Knowledge

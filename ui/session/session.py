@@ -1,5 +1,6 @@
 """One person at the chat: the open database, the conversation, and what is asked of them. No component, no HTML."""
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from ui.session.kept import (
     check_open,
     first_turns,
     missing,
+    named,
     read_shared,
     write_shared,
 )
@@ -57,8 +59,9 @@ class Session:
         self.workspace, self.owner, self.folder = workspace, owner, folder
         self.used_s = monotonic()
         self.settings = workspace.default_settings()
-        self.data = OpenData(workspace.rules, folder / "data", Opened(workspace.open_default(), EXAMPLE))
+        self.data = OpenData(workspace.rules, folder / "data", Opened(workspace.open_default(), EXAMPLE), self._in_use)
         self.wants = ""  # the source of the conversation that is shown, where that is not the one that is open
+        self.editing: int | None = None  # the turn of the shown conversation whose question is being changed
         self.kept = workspace.conversations.begin(owner, EXAMPLE)
         self.deleted: Deleted | None = None  # the conversation that was deleted last
         self.follower: object = None  # what brings the page up to date while something runs: the newest alone
@@ -68,8 +71,17 @@ class Session:
         self._changing = threading.RLock()
 
     @property
-    def view(self) -> ConversationView:
+    def kept(self) -> KeptConversation:
         """The conversation that is shown."""
+        return self._kept
+
+    @kept.setter
+    def kept(self, kept: KeptConversation) -> None:
+        self._kept, self.editing = kept, None
+
+    @property
+    def view(self) -> ConversationView:
+        """What is shown of it."""
         return self.kept.view
 
     @property
@@ -107,11 +119,19 @@ class Session:
             if not self.kept.busy.acquire(blocking=False):
                 raise Busy("Still at work on the last question; stop that first.")
             grounds = Grounds(self.workspace, self.settings, self.database, self.source == EXAMPLE, self._trail)
-            run = Run(self.kept, question, grounds, self._interrupt, self._runs.remove)
+            run = Run(self.kept, question, grounds, self._interrupt, self._run_over)
             self.kept.run = run
             self._runs.append(run)
             run.begin()
             return run
+
+    def _run_over(self, run: Run) -> None:
+        self._runs.remove(run)
+        self.data.sweep()
+
+    def _in_use(self, database: Database) -> bool:
+        """Whether a question is being answered on it, in whatever conversation."""
+        return any(run.grounds.database is database for run in list(self._runs))
 
     def _interrupt(self, run: Run) -> None:
         """End the run's query. Where other runs have queries on the same data it ends at its deadline instead."""
@@ -217,22 +237,47 @@ class Session:
     def take(self, *, beside: bool) -> None:
         """Ask the offered files from now on. `beside` the open ones, the conversation goes on. Raises OpenError."""
         with self._changing:
-            waits = self.data.offered is not None and self.wants == self.data.offered.opened.source  # for just these
+            waits = self.data.offered is not None and named(self.wants) == named(self.data.offered.opened.source)
             goes_on = beside and bool(self.data.now.files) and not self.wants
-            self._end_runs(OTHER_DATA)
+            if goes_on:
+                self._end_runs(OTHER_DATA)
             self.data.take(beside=beside and not waits)
             self._former = (self.kept, goes_on)
+            self._keep_files()
             self._opened(goes_on)
+
+    def _keep_files(self) -> None:
+        """For a week, so that conversations find them. That they cannot be kept is no reason not to ask them now."""
+        now = self.data.now
+        try:
+            self.workspace.kept_files.keep(self.owner, now.source, now.files, now.choices)
+        except OSError as error:
+            print(f"sqlagent: files are not kept for later ({error})", file=sys.stderr)
+
+    def open_kept(self, source: str) -> None:
+        """Open what was brought earlier. Raises OpenError."""
+        found = self.workspace.kept_files.find(self.owner, source)
+        if found is None:
+            raise OpenError("these files are kept no longer: drop them again")
+        self._open(self.data.copied(*found).opened)
+
+    def _open_data_of(self, source: str) -> None:
+        """Open what a conversation is about, where that is at hand. Raises OpenError."""
+        if source == EXAMPLE:
+            self.open_example()
+        elif self.workspace.kept_files.find(self.owner, source):
+            self.open_kept(source)
 
     def undo(self) -> None:
         """Go back to what was open before the newest files were taken in, and to the conversation about it."""
         with self._changing:
-            self._end_runs(OTHER_DATA)
+            if self._former[1]:
+                self._end_runs(OTHER_DATA)
             self.data.undo()
             former, went_on = self._former
             self._opened(went_on and self.kept is former)
             if former is not None and former.id and self.kept is not former:
-                self.resume(former.id)
+                self._show(former)
 
     def open_url(self, url: str) -> None:
         """Raises OpenError."""
@@ -244,7 +289,8 @@ class Session:
 
     def _open(self, opened: Opened) -> None:
         with self._changing:
-            self._end_runs(OTHER_DATA)
+            if not self._in_use(self.database):
+                self.database.interrupt()  # SQL that was run by hand
             self.data.open(opened)
             self._opened(goes_on=False)
 
@@ -252,7 +298,9 @@ class Session:
         """Another database is open. The conversation goes on, if it can; otherwise a new one begins."""
         if goes_on:
             self.kept.on_other_data(self.source)
-        elif self.wants and self.wants in (self.source, self.database.name):
+        elif self.wants and named(self.wants) in (named(self.source), self.database.name):
+            if self.wants == self.kept.source:  # the same files, perhaps in a newer state
+                self.kept.on_other_data(self.source)
             self.wants = ""
         else:
             self.begin()
@@ -263,16 +311,20 @@ class Session:
             self.kept, self.wants = self.workspace.conversations.begin(self.owner, self.source), ""
 
     def resume(self, conversation: str) -> bool:
-        """Go on with a stored conversation; whether its database is the one that is open."""
+        """Go on with a stored conversation, and open its data where they are at hand; whether they are. Raises OpenError."""
         with self._changing:
             kept = self.workspace.conversations.find(self.owner, conversation)
             if kept is None:
                 return True
-            if kept.source == EXAMPLE and self.source != EXAMPLE:
-                self.open_example()
-            self.kept = kept
-            self.wants = missing(kept.source, self.view.turns, self.source, self.database.name)
+            if kept.source != self.source:
+                self._open_data_of(kept.source)
+            self._show(kept)
             return not self.wants
+
+    def _show(self, kept: KeptConversation) -> None:
+        """Whether or not its data are open."""
+        self.kept = kept
+        self.wants = missing(kept.source, kept.view.turns, self.source, self.database.name)
 
     def branch(self, turns: int) -> None:
         """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is. Raises OtherData."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as changed
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -17,7 +18,7 @@ from agent.prompts.knowledge import Knowledge
 from decoding.errors import ModelError
 from tools.databases.database import Database
 from ui.session.kept import Busy, Conversations
-from ui.session.services import GuestRules, OwnFiles, Settings
+from ui.session.services import GuestRules, KeptFiles, OwnFiles, Settings
 from ui.session.session import Session
 
 NO_PAGE_S, GONE_S = 5.0, 60.0
@@ -47,8 +48,10 @@ class Workspace:
         facts: dict[str, Any] | None = None,
         log: AuditLog | None = None,
         knowledge: Knowledge | None = None,
+        kept: Path | None = None,
     ) -> None:
-        """`knowledge` is of the database that `open_default` opens."""
+        """`knowledge` is of the database that `open_default` opens. `kept`: the folder in which files stay for a week; without
+        it they are gone with the program."""
         self.choice, self.archive, self.rules, self.facts, self.log = choice, archive, rules, facts or {}, log
         self.conversations = Conversations(archive)
         self.most_runs = 64  # questions that are answered at a time; `ui.page.serve.Serving` says how many
@@ -60,6 +63,7 @@ class Workspace:
         self._open_pages: Counter[str] = Counter()
         self._leaving: set[str] = set()  # sessions whose page is gone while a question is answered
         self.files = OwnFiles(rules.upload_mb)
+        self.kept_files = KeptFiles(kept or self.files.root / "kept", rules.upload_mb)
 
     def warm(self) -> None:
         """Load the model before anybody asks."""

@@ -17,7 +17,11 @@ def card_html(turn: TurnView, index: int) -> str:
     """The card of the answer at that place of the conversation; empty where there is nothing to show."""
     answer = turn.answer or {}
     seen = _seen(answer)
-    parts = {"Table": _table(turn, seen), "Chart": _chart(turn, seen), "SQL": _sql(turn)}
+    parts = {
+        "Table": _table(seen, turn.row_count, bool(answer.get("truncated"))),
+        "Chart": _chart(turn, seen),
+        "SQL": _sql(turn),
+    }
     if turn.row_count == 1 and len(seen["headings"]) <= 2:
         parts["Table"] = ""  # the sentence says it all
     there = {name: content for name, content in parts.items() if content}
@@ -26,7 +30,15 @@ def card_html(turn: TurnView, index: int) -> str:
     first = "Chart" if line_html(answer, turn.row_count) else "Table"  # SQL alone opens by a click
     tabs = "".join(_tab(name, index, name == first) for name in there)
     panes = "".join(f'<div class="pane {name.lower()}">{content}</div>' for name, content in there.items())
-    return f'<div class="card">{tabs}{_actions(bool(parts["Table"]))}{panes}</div>'
+    return f'<div class="card">{tabs}{_actions(turn, index, bool(parts["Table"]))}{panes}</div>'
+
+
+def rows_html(turn: TurnView) -> str:
+    """The rows of a question whose answer is not yet written."""
+    early = turn.early or {"columns": [], "rows": [], "count": 0}
+    seen = {"headings": early["columns"], "rows": early["rows"], "kinds": ["other"] * len(early["columns"])}
+    table = _table(seen, early["count"], truncated=False)
+    return f'<div class="card early"><div class="pane table">{table}</div></div>' if table else ""
 
 
 def big_number(turn: TurnView) -> str:
@@ -56,19 +68,24 @@ def _tab(name: str, index: int, chosen: bool) -> str:
     return f'{radio}<label for="{own}">{name}</label>'
 
 
-def _actions(has_rows: bool) -> str:
+def _actions(turn: TurnView, index: int, has_rows: bool) -> str:
     export = '<button type="button" class="export-card" title="export all rows">Export</button>' if has_rows else ""
     copy = '<button type="button" class="copy-card" title="copy what stands here">Copy</button>'
-    return f'<span class="actions">{copy}{export}</span>'
+    link = f'<button type="button" class="link-card" id="link-{index}" title="copy the address of this answer">Link</button>'
+    kept = "★ Kept" if turn.liked else "☆ Keep"
+    hint = "keep no longer" if turn.liked else "keep this answer: right, and worth finding again"
+    star = f'<button type="button" class="star" id="star-{index}" title="{hint}">{kept}</button>'
+    again = f'<button type="button" class="again" id="again-{index}" title="answer it in another way">Again</button>'
+    return f'<span class="actions">{copy}{export}{link}{again}{star}</span>'
 
 
-def _table(turn: TurnView, seen: dict[str, Any]) -> str:
+def _table(seen: dict[str, Any], count: int, truncated: bool) -> str:
     """The first rows, with a bar next to each where that says more than its number."""
     if not seen["headings"] or not seen["rows"]:
         return ""
     lengths = bar_lengths(seen["rows"], seen["kinds"])
     kinds = seen["kinds"][:CARD_COLUMNS]
-    rows = seen["rows"][: UNCUT_ROWS if turn.row_count <= UNCUT_ROWS else CARD_ROWS]
+    rows = seen["rows"][: UNCUT_ROWS if count <= UNCUT_ROWS else CARD_ROWS]
     columns = [in_column([row[place] for row in rows], kind) for place, kind in enumerate(kinds)]
     sides = [' class="number"' if kind in ("amount", "digits") else "" for kind in kinds]
     head = "".join(
@@ -81,7 +98,7 @@ def _table(turn: TurnView, seen: dict[str, Any]) -> str:
     )
     over = "<th></th>" if lengths else ""
     table = f"<table><thead><tr>{head}{over}</tr></thead><tbody>{body}</tbody></table>"
-    return f"{table}{_more(turn, len(rows), len(seen['headings']))}"
+    return f"{table}{_more(count - len(rows), len(seen['headings']), truncated)}"
 
 
 def _chart(turn: TurnView, seen: dict[str, Any]) -> str:
@@ -119,13 +136,13 @@ def _code(sql: str) -> str:
     return f"<pre><code>{inert(sql)}</code></pre>"
 
 
-def _more(turn: TurnView, rows: int, columns: int) -> str:
+def _more(left: int, columns: int, truncated: bool) -> str:
     """What the card leaves out of the result, and the result of the database."""
-    more = [counted(turn.row_count - rows, "more row")] if turn.row_count > rows else []
+    more = [counted(left, "more row")] if left > 0 else []
     if columns > CARD_COLUMNS:
         more.append(counted(columns - CARD_COLUMNS, "more column"))
     told = [f"{' and '.join(more)} in the result"] if more else []
-    if turn.answer and turn.answer.get("truncated"):
+    if truncated:
         told.append("cut off by the row limit")
     return f'<p class="more">{"; ".join(told)}</p>' if told else ""
 

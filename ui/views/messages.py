@@ -6,13 +6,14 @@ from typing import Any
 
 from agent.observe.step_record import Note, Savings, savings, step_title
 from ui.session.conversation_view import StepView, TurnView
-from ui.views.card import big_number, card_html, strip_html
+from ui.views.card import big_number, card_html, rows_html, strip_html
 from ui.views.words import counted, fenced, inert, measured_words, milliseconds, plain
 
 Message = dict[str, Any]
 MOST_OPTIONS = 4
 ASK_AFRESH = "ask afresh"  # the reply of one whose question was taken for a follow-up
 OTHER_READING = "other reading "  # and its number from 0: the reply of one who chooses an alternative
+FURTHER = "follow-up "  # and its number from 0: the reply of one who goes on from an answer
 FIRST_READING, RATHER, BACK = "first reading", "Rather: ", "Back to the first reading"
 LONGEST_LABEL, LONGEST_RESULT = 120, 60
 NOT_FOUND = "I could not work this out."
@@ -28,10 +29,14 @@ def messages(turns: Sequence[TurnView]) -> list[Message]:
 
 def turn_messages(turn: TurnView, index: int) -> list[Message]:
     """A turn's messages. `metadata.id` names the turn, so that a click on a message finds it."""
-    asked: Message = {"role": "user", "content": turn.said, "metadata": {"id": f"{index}:question"}}
-    if not turn.is_over:
-        return [asked, *(_running(step, f"{index}:{i}") for i, step in enumerate(turn.steps))]
-    return [asked, _answer(turn, index)]
+    asked: Message = {"role": "user", "content": _question(turn, index), "metadata": {"id": f"{index}:question"}}
+    return [asked, _answer(turn, index) if turn.is_over else _running(turn, index)]
+
+
+def _question(turn: TurnView, index: int) -> str:
+    """What the asker said, to the letter, and the way to say it otherwise."""
+    edit = f'<button type="button" class="edit" id="edit-{index}" title="change this question"></button>'
+    return f'<span class="said">{inert(turn.said)}</span>{edit if turn.is_over else ""}'
 
 
 def message_turn(turns: Sequence[TurnView], index: Any) -> int | None:
@@ -48,24 +53,28 @@ def turn_of(message: Message) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-def _running(step: StepView, name: str) -> Message:
-    metadata: dict[str, Any] = {
-        "title": step_title(step.name),
-        "id": name,
-        "status": "done" if step.record else "pending",
-    }
+def _running(turn: TurnView, index: int) -> Message:
+    """One line of the steps, the text as its passes write it, and the rows as soon as they are there."""
+    steps = " ".join(map(_state, turn.steps)) or '<span class="now">Reading the question …</span>'
+    written = next((step for step in reversed(turn.steps) if step.text.strip()), None)
+    parts = [f'<p class="steps">{steps}</p>', _chunks(written) if written else ""]
+    if turn.early:
+        parts += [rows_html(turn), '<p class="more">Checking other readings …</p>']
+    return _message(index, "\n\n".join(filter(None, parts)))
+
+
+def _state(step: StepView) -> str:
     if step.ahead:
-        metadata["title"] = f"Waiting for the model: {counted(step.ahead, 'other')} first"
-    if step.record:
-        metadata["duration"] = round(step.record["wall_ms"] / 1000, 3)
-        metadata["log"] = _figures(step.record)
-    return {"role": "assistant", "content": _body(step), "metadata": metadata}
+        return f'<span class="now">Waiting for the model: {counted(step.ahead, "other")} first</span>'
+    return f'<span class="{"over" if step.record else "now"}">{step_title(step.name)}</span>'
 
 
-def _body(step: StepView) -> str:
-    """What a step writes while it writes; what it took and found afterwards."""
-    text = step.text.strip()
-    return _notes(step.notes) or (fenced(text, "" if step.name == "plan" else "sql") if text else " ")
+def _chunks(step: StepView) -> str:
+    """What a step has written, the text of each pass of the model as one piece; that of the newest flashes."""
+    pieces = ["".join(step.spelling.get(token, "") for token in each.text_tokens) for each in step.rounds]
+    pieces = pieces if "".join(pieces).strip() == step.text.strip() else [step.text]
+    marked = "".join(f"<i>{inert(piece)}</i>" for piece in pieces if piece)
+    return f'<pre class="written"><code>{marked}</code></pre>'
 
 
 def _notes(notes: Iterable[Note]) -> str:
@@ -111,13 +120,10 @@ def _answer(turn: TurnView, index: int) -> Message:
         return _failed(turn, index)
     error = turn.answer["error"]
     parts = [f"*{plain(turn.evidence)}*"] if turn.evidence and not turn.reply else []
-    continues = turn.answer.get("continues")
-    if continues:
-        parts.append(f'<span class="chip">continues question {int(continues)}</span>')
+    parts.append(_chip(turn, index))
     doubt = _doubt(turn, error)
     parts += [doubt, "" if error else big_number(turn), _headline(turn.answer, error, quietly=bool(doubt))]
     parts.append(_done(turn))
-    options = _replies(turn, error, continues)
     if error:
         parts.append(_advice(error))
         if turn.sql:
@@ -126,10 +132,30 @@ def _answer(turn: TurnView, index: int) -> Message:
         parts.append(card_html(turn, index))
     if _readings(turn):
         parts.append(f'<p class="mean">{"Did you mean" if doubt else "It may also mean"}</p>')
-    message = _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
-    if options:
-        message["options"] = options
-    return message
+    parts.append(_buttons(turn, index))
+    return _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
+
+
+def _chip(turn: TurnView, index: int) -> str:
+    """What the answer goes on from; a click asks the question by itself instead."""
+    continues = (turn.answer or {}).get("continues")
+    if not continues:
+        return ""
+    place = [each["value"] for each in offered(turn)].index(ASK_AFRESH)
+    hint = "ask this question by itself instead"
+    told = f"continues question {int(continues)} ✕"
+    return f'<button type="button" class="chip" id="say-{index}-{place}" title="{hint}">{told}</button>'
+
+
+def _buttons(turn: TurnView, index: int) -> str:
+    """What can be clicked under an answer, however many questions ago it was given."""
+    buttons = "".join(
+        f'<button type="button" class="{"further" if each["value"].startswith(FURTHER) else "say"}" '
+        f'id="say-{index}-{place}">{inert(each["label"])}</button>'
+        for place, each in enumerate(offered(turn))
+        if each["value"] != ASK_AFRESH
+    )
+    return f'<div class="replies">{buttons}</div>' if buttons else ""
 
 
 def _doubt(turn: TurnView, error: dict[str, Any] | None) -> str:
@@ -167,16 +193,23 @@ def _headline(answer: dict[str, Any], error: dict[str, Any] | None, quietly: boo
     return f"**{told}**\n\n{_folded('Details', fenced(error['message']))}"
 
 
-def _replies(turn: TurnView, error: dict[str, Any] | None, continues: Any) -> list[dict[str, str]]:
-    """What can be clicked under an answer."""
-    afresh = [{"label": f"✕ does not continue question {int(continues)}", "value": ASK_AFRESH}] if continues else []
+def offered(turn: TurnView) -> list[dict[str, str]]:
+    """What can be clicked under an answer, and the reply that each click gives."""
+    if turn.answer is None:
+        return [{"label": "Try again", "value": TRY_AGAIN}] if turn.failure else []
+    error, continues = turn.answer["error"], turn.answer.get("continues")
+    afresh = [{"label": f"does not continue question {int(continues)}", "value": ASK_AFRESH}] if continues else []
     if turn.unclear:
-        return _asked_back(turn)  # there is enough to choose from
+        return _asked_back(turn) + afresh  # there is enough to choose from
     others = [{"label": label, "value": value} for label, value, _ in _readings(turn)]
-    offered = _options(turn.answer or {}) + others + afresh
-    if error and error["kind"] != "refused" and not offered:
-        offered = [{"label": "Try again", "value": TRY_AGAIN}]
-    return offered
+    further = [
+        {"label": each["label"], "value": f"{FURTHER}{place}"}
+        for place, each in enumerate(turn.answer.get("follow_ups") or ())
+    ]
+    found = _options(turn.answer) + others + further + afresh
+    if error and error["kind"] != "refused" and not found:
+        return [{"label": "Try again", "value": TRY_AGAIN}]
+    return found
 
 
 def _chosen(other: dict[str, Any]) -> str:
@@ -190,15 +223,12 @@ def _failed(turn: TurnView, index: int) -> Message:
     """A turn without an answer: one sentence, whatever is technical folded, and another try."""
     told, _, details = (turn.failure.message if turn.failure else "No answer.").partition("\n")
     folded = _folded("Details", fenced(details)) if details else ""
-    message = _message(index, "\n\n".join(filter(None, (f"**{plain(told)}**", folded, _how(turn)))))
-    message["options"] = [{"label": "Try again", "value": TRY_AGAIN}]
-    return message
+    return _message(index, "\n\n".join(filter(None, (f"**{plain(told)}**", folded, _buttons(turn, index), _how(turn)))))
 
 
 def chosen_label(turn: TurnView, chosen: str) -> str:
     """What a reply says that was clicked under a turn; itself if the turn does not offer it."""
-    offered = _answer(turn, 0).get("options") or []
-    return next((str(each["label"]) for each in offered if each["value"] == chosen), chosen)
+    return next((each["label"] for each in offered(turn) if each["value"] == chosen), chosen)
 
 
 def _folded(title: str, content: str) -> str:
@@ -244,10 +274,15 @@ def _options(answer: dict[str, Any]) -> list[dict[str, str]]:
 
 def _first(turn: TurnView) -> TurnView:
     """The doubtful turn among whose readings this one was chosen; the turn itself where it was not."""
-    if turn.before is None or not turn.reply.startswith((RATHER, BACK)):
+    if not turn.reply.startswith((RATHER, BACK)):
         return turn
-    first = _first(turn.before)
-    return first if turn.reply in (BACK, *map(_label, _others(first))) else turn
+    before = turn.before
+    while before is not None:  # a reading may be taken after other questions
+        first = _first(before) if before.question == turn.question else before
+        if turn.reply in map(_label, _others(first)) or (turn.reply == BACK and _others(first)):
+            return first
+        before = before.before
+    return turn
 
 
 def _others(turn: TurnView) -> list[dict[str, Any]]:
@@ -281,5 +316,7 @@ def _taken(turn: TurnView) -> dict[str, Any] | None:
 
 
 def chosen_reading(turn: TurnView, reply: str) -> str:
-    """The SQL of the reading that a reply chooses; empty if the turn does not offer it."""
-    return next((sql for _, value, sql in _readings(turn) if value == reply), "")
+    """The SQL of the reading or follow-up that a reply chooses; empty if the turn does not offer it."""
+    further = enumerate((turn.answer or {}).get("follow_ups") or ())
+    found = {f"{FURTHER}{place}": str(each["sql"]) for place, each in further}
+    return next((sql for _, value, sql in _readings(turn) if value == reply), found.get(reply, ""))

@@ -53,7 +53,7 @@ class Visitor:
 
     def load(self) -> dict[str, Any]:
         """What a page does first."""
-        return self.event("page", "load")
+        return self.event("page", "load", "")
 
     def upload(self, *contents: bytes, name: str = "a.csv", **headers: str) -> httpx.Response:
         files = [("files", (name, content)) for content in contents]

@@ -16,6 +16,7 @@ from ui.views.messages import (
     chosen_reading,
     message_turn,
     messages,
+    offered,
 )
 from ui.views.words import inert
 
@@ -49,7 +50,7 @@ def test_every_moment_of_a_recording_can_be_shown(albums: list[Event]) -> None:
         shown = messages(view.turns)
         assert all(message["content"] for message in shown)
         if isinstance(event, Wrote):
-            assert shown[-1]["metadata"]["status"] == "pending"
+            assert '<span class="now">' in shown[-1]["content"] and '<pre class="written">' in shown[-1]["content"]
             length = len(view.turns[-1].steps[-1].text)
             assert length >= written or len(view.turns[-1].steps[-1].rounds) == 1
             written = length
@@ -57,10 +58,10 @@ def test_every_moment_of_a_recording_can_be_shown(albums: list[Event]) -> None:
 
 def test_who_waits_is_told_so() -> None:
     view = ConversationView([Asked("q"), Waiting("plan", 3)])
-    assert messages(view.turns)[-1]["metadata"]["title"] == "Waiting for the model: 3 others first"
+    assert "Waiting for the model: 3 others first" in messages(view.turns)[-1]["content"]
     view.apply(Started("plan"))
     assert len(view.turns[0].steps) == 1
-    assert messages(view.turns)[-1]["metadata"]["title"] == "Planning"
+    assert '<span class="now">Planning</span>' in messages(view.turns)[-1]["content"]
 
 
 def test_a_step_that_starts_anew_forgets_what_it_wrote() -> None:
@@ -97,7 +98,7 @@ def test_an_unknown_name_becomes_options() -> None:
     view = ConversationView(
         [Asked("q"), answered(sql=None, columns=[], rows=[], error=error, answer="No working SQL.")]
     )
-    options = messages(view.turns)[-1]["options"]
+    options = offered(view.turns[-1])
     assert [option["label"] for option in options] == ["nam means name", "nam means title"]
 
 
@@ -114,13 +115,12 @@ def test_events_without_a_question_change_nothing() -> None:
 
 
 def test_what_continues_a_question_says_so_and_can_be_asked_afresh() -> None:
-    shown = messages(ConversationView([Asked("And in France?"), answered(continues=2)]).turns)[-1]
-    assert '<span class="chip">continues question 2</span>' in shown["content"]
-    assert shown["options"] == [{"label": "✕ does not continue question 2", "value": ASK_AFRESH}]
-    alone = messages(ConversationView([Asked("How many?"), answered()]).turns)[
-        -1
-    ]  # recorded before there was such a field
-    assert "chip" not in alone["content"] and "options" not in alone
+    """The switch is on the chip itself, and stays when other questions follow."""
+    view = ConversationView([Asked("And in France?"), answered(continues=2), Asked("How many?"), answered()])
+    first, second = messages(view.turns)[1::2]
+    assert 'class="chip" id="say-0-0"' in first["content"] and "continues question 2 ✕</button>" in first["content"]
+    assert [each["value"] for each in offered(view.turns[0])] == [ASK_AFRESH]
+    assert "chip" not in second["content"] and offered(view.turns[1]) == []
 
 
 def test_what_is_probably_wrong_says_so_and_offers_other_readings() -> None:
@@ -138,17 +138,17 @@ def test_what_is_probably_wrong_says_so_and_offers_other_readings() -> None:
         and "**" not in shown["content"]
     )
     assert "<li>It reads &quot;a&quot; as &lt;b&gt;.</li>" in shown["content"]
-    labels = [option["label"] for option in shown["options"]]
+    turn = ConversationView([Asked("How many?"), event]).turns[0]
+    labels = [option["label"] for option in offered(turn)]
     assert labels[0].startswith("Rather: Takes 2. Takes 2.") and len(labels[0]) < 140
     assert labels[1] == "Rather: SELECT 3"
-    replies = [option["value"] for option in shown["options"]]
-    turn = ConversationView([Asked("How many?"), event]).turns[0]
+    replies = [option["value"] for option in offered(turn)]
     assert [chosen_reading(turn, reply) for reply in replies] == ["SELECT 2", "SELECT 3"]
     for other in ("other reading 2", "other reading -1", "SELECT 2", ASK_AFRESH):
         assert chosen_reading(turn, other) == ""
     assert chosen_reading(ConversationView([Asked("How many?")]).turns[0], replies[0]) == ""
     sure = messages(ConversationView([Asked("How many?"), answered(confidence=0.9)]).turns)[-1]
-    assert "chip" not in sure["content"] and "options" not in sure
+    assert "chip" not in sure["content"] and "replies" not in sure["content"]
 
 
 def test_what_a_person_chose_is_what_they_said() -> None:
@@ -161,7 +161,8 @@ def test_what_a_person_chose_is_what_they_said() -> None:
     ]  # fmt: skip
     settled = [*asked_back, Asked("Home?", meaning, reply="the artist's name"), answered()]
     shown = messages(ConversationView(settled).turns)
-    assert [each["content"] for each in shown if each["role"] == "user"] == ["Home?", "the artist's name"]
+    said = [each["content"].partition("</span>")[0] for each in shown if each["role"] == "user"]
+    assert said == ['<span class="said">Home?', '<span class="said">the artist&#x27;s name']
     assert meaning not in shown[-1]["content"]
 
 
@@ -190,10 +191,10 @@ def test_a_reading_that_was_chosen_says_so_and_has_a_way_back() -> None:
 
     def click(label: str) -> tuple[str, list[str]]:
         turn = ConversationView(events).turns[-1]
-        (value,) = [each["value"] for each in messages([turn])[-1]["options"] if each["label"] == label]
+        (value,) = [each["value"] for each in offered(turn) if each["label"] == label]
         events.extend([Asked("How many?", reply=label), answered(sql=chosen_reading(turn, value), doubts=[])])
-        shown = messages(ConversationView(events).turns)[-1]
-        return shown["content"], [each["label"] for each in shown["options"]]
+        turns = ConversationView(events).turns
+        return messages(turns)[-1]["content"], [each["label"] for each in offered(turns[-1])]
 
     chosen, labels = click("Rather: Takes 2.")
     assert "You chose this reading · right in about 20 of 100" in chosen
@@ -201,8 +202,29 @@ def test_a_reading_that_was_chosen_says_so_and_has_a_way_back() -> None:
     chosen, labels = click("Rather: Takes 3.")
     assert "20 of 100" not in chosen and "30 of 100" in chosen
     assert labels == ["Back to the first reading", "Rather: Takes 2."]
+    events.extend([Asked("What else?"), answered()])  # another question comes between
+    events.extend([Asked("How many?", reply="Rather: Takes 2."), answered(sql="SELECT 2", doubts=[])])
+    assert "You chose this reading" in messages(ConversationView(events).turns)[-1]["content"]
     chosen, labels = click("Back to the first reading")
     assert "You chose this reading" in chosen and labels == ["Rather: Takes 2.", "Rather: Takes 3."]
+
+
+def test_what_is_said_is_shown_to_the_letter() -> None:
+    """Stars were lost, and an image of a question stood there broken."""
+    (question, _) = messages(ConversationView([Asked("show *all* rows of <img src=x> _now_"), answered()]).turns)
+    assert "&#42;all&#42; rows of &lt;img src=x&gt; &#95;now&#95;" in question["content"]
+
+
+def test_rows_are_shown_while_other_readings_are_looked_at() -> None:
+    turn = ConversationView([Asked("q"), Started("plan")]).turns[0]
+    turn.early = {"columns": ["city", "<b>"], "rows": [["Porto", 1], ["Rome", 2]], "count": 40}
+    shown = messages([turn])[-1]["content"]
+    assert (
+        "<td>Porto</td>" in shown
+        and "38 more rows" in shown
+        and "Checking other readings" in shown
+        and "<b>" not in shown
+    )
 
 
 def test_a_question_that_found_no_sql_says_so_plainly() -> None:
@@ -217,14 +239,14 @@ def test_a_question_that_found_no_sql_says_so_plainly() -> None:
     shown = messages(ConversationView([Asked("How many?"), event]).turns)[-1]
     headline, _, rest = shown["content"].partition("\n\n")
     assert headline == "**I could not work this out.**" and rest.startswith("<details>")
-    assert [each["label"] for each in shown["options"]] == ["Try again"]
+    assert ">Try again</button>" in shown["content"]
 
 
 def test_a_fault_of_the_program_is_folded() -> None:
     failed = Failed("Something went wrong.\nKeyError: <b>")
     shown = messages(ConversationView([Asked("How many?"), failed]).turns)[-1]
     assert shown["content"].startswith("**Something went wrong\\.**\n\n<details><summary>Details</summary>\n\n```")
-    assert [each["label"] for each in shown["options"]] == ["Try again"]
+    assert ">Try again</button>" in shown["content"]
 
 
 def content(**answer: Any) -> str:
@@ -265,8 +287,9 @@ def test_readings_are_told_apart_by_what_differs_and_what_they_give() -> None:
     others = [{"sql": f"SELECT {n}", "words": "Takes the same from the same. " * 9, "confidence": 0.1, "votes": 1,
                "differs": f"only where year is {n}", "result": f"{n} rows: Ada, Bo …"} for n in (2, 3)]  # fmt: skip
     event = answered(probably_wrong=True, doubts=["It guesses."], alternatives=others)
-    shown = messages(ConversationView([Asked("How many?"), event]).turns)[-1]
-    assert [each["label"] for each in shown["options"]] == [
+    turns = ConversationView([Asked("How many?"), event]).turns
+    shown = messages(turns)[-1]
+    assert [each["label"] for each in offered(turns[0])] == [
         f"Rather: only where year is {n} → {n} rows: Ada, Bo …" for n in (2, 3)
     ]
     assert "Did you mean" in shown["content"]

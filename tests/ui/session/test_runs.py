@@ -12,7 +12,7 @@ from agent.context import AgentContext
 from agent.observe.events import Failed
 from tests.ui.session.conftest import COUNT, PER_COUNTRY, SCRIPT, ask, rows
 from tests.ui.workspaces import bring, scripted_workspace
-from tools.result import OpenError
+from tools.result import Limits, OpenError, QueryError
 from ui.session import open_data
 from ui.session.conversation_view import ConversationView
 from ui.session.kept import Busy
@@ -66,15 +66,31 @@ def test_deleting_a_conversation_ends_what_runs_in_it(slow: Workspace) -> None:
     assert ada.view.turns[0].failure == Failed("Stopped.", stopped=True)
 
 
-def test_opening_other_data_ends_what_runs_on_the_first(slow: Workspace, tmp_path: Path) -> None:
+def test_what_runs_on_the_first_data_goes_on_when_others_are_opened(slow: Workspace, tmp_path: Path) -> None:
+    """It once was stopped. Its database is closed after it."""
     (tmp_path / "shops.csv").write_text("shop_id,city\n1,Paris\n")
     ada = slow.session("one", "ada")
-    run = ada.begin_run(Question(SLOW))
+    run = ada.begin_run(Question(PER_COUNTRY))
     bring(ada, tmp_path / "shops.csv")
-    assert run.kept.view.turns[0].failure == Failed(OTHER_DATA, stopped=True)
-    assert ada.view.turns == [] and ada.running == 0
+    ada.data.offer([tmp_path / "shops.csv"])
+    ada.take(beside=False)
+    assert ada.view.turns == []
     ask(ada, "How many shops?")
     assert rows(ada) == [[1]]
+    run.join(60)
+    assert run.kept.view.turns[0].answer and len(run.kept.view.turns[0].answer["rows"]) == 2
+    _until(lambda: isinstance(run.grounds.database.execute("SELECT 1", Limits()), QueryError))
+
+
+def test_a_file_that_joins_ends_what_runs_in_the_same_conversation(slow: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "shops.csv").write_text("shop_id,city\n1,Paris\n")
+    (tmp_path / "towns.csv").write_text("town\nParis\n")
+    ada = slow.session("one", "ada")
+    bring(ada, tmp_path / "shops.csv")
+    run = ada.begin_run(Question(SLOW))
+    bring(ada, tmp_path / "towns.csv")
+    assert run.kept.view.turns[0].failure == Failed(OTHER_DATA, stopped=True)
+    assert ada.kept is run.kept and ada.running == 0
 
 
 def test_a_run_goes_on_when_its_page_is_gone_and_is_there_on_return(tmp_path: Path) -> None:
@@ -180,3 +196,15 @@ def _until(true: Any) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("it never came so far")
+
+
+def test_follow_ups_are_offered_after_they_have_run(workspace: Workspace, ada: Session) -> None:
+    ask(ada, PER_COUNTRY)
+    answer = ada.view.turns[-1].answer or {}
+    (share,) = [each for each in answer["follow_ups"] if each["label"] == "As shares of the whole"]
+    list(ada.ask(PER_COUNTRY, chosen=share["sql"], reply=share["label"]))
+    assert sorted(rows(ada)) == [["France", 3, 75.0], ["Spain", 1, 25.0]]
+    stored = workspace.archive.events("ada", ada.kept.id or "")
+    assert (ConversationView(stored).turns[0].answer or {})["follow_ups"] == answer["follow_ups"]
+    ask(ada, COUNT)
+    assert "For each title" in [each["label"] for each in (ada.view.turns[-1].answer or {})["follow_ups"]]

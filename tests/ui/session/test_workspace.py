@@ -3,6 +3,7 @@
 Guards that a conversation never runs its SQL on data that it is not about, and goes on once its own are open.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +15,9 @@ from tests.ui.workspaces import bring, scripted_workspace
 from tools.databases.files.export import ExportError
 from tools.result import OpenError
 from ui.session import workspace as workspaces
-from ui.session.kept import OtherData
+from ui.session.kept import OtherData, named
 from ui.session.run import Question
-from ui.session.services import GuestRules
+from ui.session.services import KEPT_S, GuestRules
 from ui.session.session import Session
 from ui.session.workspace import Full, NotYours, Workspace
 from ui.views.data_html import preview_html
@@ -184,18 +185,19 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def back(workspace_other_data: Workspace, own: Path) -> Session:
-    """Who asked of a file, and came back to the example."""
+    """Who asked of a file, and came back to the example when the file was kept no longer."""
     session = workspace_other_data.session("one", "ada")
     bring(session, own)
     list(session.ask(COUNT))
     asked = session.kept.id
     session.open_example()
+    workspace_other_data.kept_files.forget("ada")
     assert asked is not None and not session.resume(asked)
     return session
 
 
 def test_nothing_of_it_runs_on_other_data(back: Session) -> None:
-    assert back.wants == "files: albums.csv"
+    assert named(back.wants) == "files: albums.csv"
     for action in (
         lambda: list(back.ask(COUNT)),
         lambda: back.run_sql("SELECT 1", 0),
@@ -250,10 +252,10 @@ def test_a_second_file_goes_on_with_the_conversation(workspace_other_data: Works
     assert (session.kept.id, len(session.view.turns), session.wants) == (asked, 1, "")
     list(session.ask(COUNT))
     (entry,) = workspace_other_data.archive.search("ada")
-    assert entry.source == "files: albums.csv, shops.csv"
+    assert named(entry.source) == "files: albums.csv, shops.csv"
     session.open_example()
-    assert asked is not None and not session.resume(asked)
-    assert session.wants == "files: albums.csv, shops.csv"
+    assert asked is not None and session.resume(asked)
+    assert session.source == entry.source and session.database.schema().table("shops") is not None
 
 
 def test_taking_files_in_is_undone_with_its_conversation(
@@ -271,19 +273,19 @@ def test_taking_files_in_is_undone_with_its_conversation(
     second = session.kept.id
     bring(session, shops)
     session.undo()
-    assert (session.source, session.kept.id) == ("files: albums.csv", second)
+    assert (named(session.source), session.kept.id) == ("files: albums.csv", second)
     assert session.database.schema().table("shops") is None
     assert session.run_sql("SELECT COUNT(*) FROM albums", 0).rows == ((2,),)
     session.data.offer([shops])
     session.take(beside=False)
     session.undo()
-    assert (session.source, session.kept.id, session.wants) == ("files: albums.csv", second, "")
+    assert (named(session.source), session.kept.id, session.wants) == ("files: albums.csv", second, "")
 
 
 def test_undoing_what_a_conversation_waited_for_leaves_it_waiting(back: Session, own: Path) -> None:
     bring(back, own)
     back.undo()
-    assert (back.source, back.wants, len(back.view.turns)) == ("example", "files: albums.csv", 1)
+    assert (back.source, named(back.wants), len(back.view.turns)) == ("example", "files: albums.csv", 1)
 
 
 def test_an_offer_is_not_asked_until_it_is_taken(workspace_other_data: Workspace, shops: Path) -> None:
@@ -318,3 +320,56 @@ def test_a_row_of_totals_is_shown_and_kept_if_that_is_chosen(workspace_other_dat
     session.data.keep_total(0, False)
     session.take(beside=False)
     assert session.run_sql("SELECT SUM(sold) FROM sales", 0).rows == ((5,),)
+
+
+def test_files_are_there_after_a_restart_as_they_were_read(tmp_path: Path, shops: Path) -> None:
+    """A reload, a second tab or a restart once lost them, and locked the conversation about them."""
+    script = {"Which cities?": "SELECT city, rent FROM shops"}
+    first = scripted_workspace(tmp_path, script)
+    ada = first.session("one", "ada")
+    ada.data.offer([shops])
+    ada.data.name_columns(0, 1)
+    ada.take(beside=False)
+    list(ada.ask("Which cities?"))
+    asked = ada.kept.id
+    first.close()
+    shops.unlink()
+    again = scripted_workspace(tmp_path, script)
+    back = again.session("two", "ada")
+    assert asked is not None and back.resume(asked) and back.view.turns[0].answer
+    list(back.ask("Which cities?"))
+    assert back.view.turns[1].answer and back.view.turns[1].answer["columns"] == ["city", "rent"]
+    assert not again.session("three", "bo").resume(asked) or again.session("three", "bo").source == "example"
+    assert again.kept_files.recent("bo") == [] and len(again.kept_files.recent("ada")) == 1
+    again.close()
+
+
+def test_two_files_of_one_name_are_not_mixed(workspace_other_data: Workspace, own: Path) -> None:
+    session = workspace_other_data.session("one", "ada")
+    asked = []
+    for rows in (2, 5):
+        own.write_text("album_id,title\n" + "".join(f"{row},Title\n" for row in range(rows)))
+        session.data.offer([own])
+        session.take(beside=False)
+        list(session.ask(COUNT))
+        asked.append(session.kept.id or "")
+    for name, rows in zip(asked, (2, 5), strict=True):
+        assert session.resume(name)
+        assert session.run_sql("SELECT COUNT(*) FROM albums", 0).rows == ((rows,),)
+
+
+def test_kept_files_end_after_a_week_and_within_their_room(workspace: Workspace, tmp_path: Path) -> None:
+    kept, sources = workspace.kept_files, []
+    for number in range(4):
+        file = tmp_path / f"f{number}.csv"
+        file.write_bytes(b"a\n" + b"1\n" * 200_000)
+        sources.append(f"files: {file.name} #{number:016d}")
+        kept.keep("ada", sources[-1], [file], {})
+        for told in tmp_path.rglob("kept.json"):
+            os.utime(told, (told.stat().st_mtime - 60,) * 2)  # a minute goes by
+    assert [source for source, _ in kept.recent("ada")] == [sources[3], sources[2]], "1 MiB holds two of them"
+    for told in tmp_path.rglob("kept.json"):
+        os.utime(told, (told.stat().st_mtime - KEPT_S,) * 2)
+    kept.keep("bo", sources[0], [tmp_path / "f0.csv"], {})
+    assert kept.recent("ada") == [] and kept.find("ada", sources[3]) is None
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "kept").iterdir())

@@ -21,8 +21,7 @@ from agent.race import Lane
 from decoding.engine.rounds import Round, origins
 from tests.ui.conftest import recorded
 from tools.schema import Column, ForeignKey, Schema, Table
-from ui.page.page import FOLDER
-from ui.page.serve import theme
+from ui.page.page import FOLDER, theme
 from ui.session.conversation_view import ConversationView, StepView, TurnView
 from ui.session.run import remembered
 from ui.views.charts import ACROSS, MOST_BARS, NO_VALUE, draw, fitting, picture, suggest
