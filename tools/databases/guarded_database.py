@@ -161,9 +161,7 @@ def largest_step(plan: Result) -> Step | None:
         found = [Step(int(str(rows))) for rows in told if str(rows).isdecimal()]
     else:
         text = "\n".join(str(cell) for row in plan.rows for cell in row)
-        counted = [
-            (int((one or other).replace(",", "")), int(width or 0)) for one, other, width in _ESTIMATES.findall(text)
-        ]
+        counted = ((int((a or b).replace(",", "")), int(width or 0)) for a, b, width in _ESTIMATES.findall(text))
         found = [Step(rows, rows * width) for rows, width in counted]
     return max(found, key=lambda step: step.rows, default=None)
 
