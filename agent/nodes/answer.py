@@ -32,6 +32,7 @@ from agent.presentation.present import plainly, present
 from agent.presentation.sentence import sentence
 from agent.presentation.shown import Shown
 from agent.state import Attempt, State
+from tools.linking.taught import Definition
 from tools.result import QueryError, Result
 
 QUICK_MS = 2000
@@ -107,7 +108,8 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
     if state["unsure"]:
         return {"answer": state["unsure"]} | recorded(state, runtime, tool_step("answer", since(start)))
     toolbox.shown = _shown(toolbox, state["sql"])
-    taught = toolbox.optional("present", partial(applied_definitions, state, toolbox), [])
+    none: list[Definition] = []
+    taught = toolbox.optional("present", partial(applied_definitions, state, toolbox), none)
     if toolbox.shown and taught:
         toolbox.shown = toolbox.optional("present", partial(in_taught_words, toolbox.shown, taught), toolbox.shown)
     text = " ".join((in_words(state, toolbox), *(each.told for each in taught)))

@@ -70,10 +70,8 @@ class Period:
         """Its days, in words."""
         if self.first == self.last:
             return f"on {self.first}"
-        first, last = (
-            self.first and f"from {self.first}",
-            self.last and f"{'to' if self.first else 'until'} {self.last}",
-        )
+        first = f"from {self.first}" if self.first else ""
+        last = f"{'to' if self.first else 'until'} {self.last}" if self.last else ""
         return " ".join(filter(None, (first, last)))
 
 
@@ -194,6 +192,7 @@ def period_definitions(schema: Schema, question: str, links: Sequence[Link], tod
             column,
             "condition",
             _condition(place, period, years),
+            certain=True,
         )
 
 
