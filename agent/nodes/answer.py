@@ -108,8 +108,8 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
     if state["unsure"]:
         return {"answer": state["unsure"]} | recorded(state, runtime, tool_step("answer", since(start)))
     toolbox.shown = _shown(toolbox, state["sql"])
-    nothing: list[Definition] = []
-    taught = toolbox.optional("present", partial(applied_definitions, state, toolbox), nothing)
+    none: list[Definition] = []
+    taught = toolbox.optional("present", partial(applied_definitions, state, toolbox), none)
     if toolbox.shown and taught:
         toolbox.shown = toolbox.optional("present", partial(in_taught_words, toolbox.shown, taught), toolbox.shown)
     text = " ".join((in_words(state, toolbox), *(each.told for each in taught)))

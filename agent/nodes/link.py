@@ -22,6 +22,7 @@ from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values
 from tools.linking.mentions import QuestionContext
 from tools.linking.questions import as_told, find_unclear, first_questions
+from tools.linking.taught import definition
 from tools.linking.word_forms import STOP_WORDS, keys, name_stems, split, stem, word_set
 from tools.repair.rules import applied, rules_of
 from tools.schema import Schema
@@ -184,7 +185,7 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
         return Command(update=known | recorded(state, runtime, step), goto="check")
     schema = toolbox.database.schema()
     question = asked(state)
-    meant = toolbox.options.knowledge.meant(question)
+    meant = [text for name, text in toolbox.options.knowledge.meant(question) if definition(schema, name, text) is None]
     text = " ".join(filter(None, (question, state["evidence"], *meant)))
     values = match_values(toolbox.database, text) if toolbox.options.values else ()
     if toolbox.options.clarify:

@@ -68,9 +68,9 @@ class Knowledge:
         scores = _said([item.name for item in self.items], question)
         return tuple(self.items[place].text for place in _best(scores, MOST_ITEMS) if scores[place] >= SAID)
 
-    def meant(self, question: str) -> tuple[str, ...]:
-        """What the names that the question says mean, in the words of who taught them; linking reads them too."""
-        return tuple(meaning for name, meaning in self.names if is_said(name, question))
+    def meant(self, question: str) -> tuple[tuple[str, str], ...]:
+        """The names that the question says, and what they mean in the words of who taught them."""
+        return tuple((name, meaning) for name, meaning in self.names if is_said(name, question))
 
     def similar(self, question: str) -> tuple[tuple[str, str], ...]:
         """At most `MOST_EXAMPLES` examples whose questions share words with this one, the most similar first."""

@@ -70,9 +70,9 @@ class Period:
         """Its days, in words."""
         if self.first == self.last:
             return f"on {self.first}"
-        first = [f"from {self.first}"] if self.first else []
-        last = [f"{'to' if first else 'until'} {self.last}"] if self.last else []
-        return " ".join(first + last)
+        first = f"from {self.first}" if self.first else ""
+        last = f"{'to' if self.first else 'until'} {self.last}" if self.last else ""
+        return " ".join(filter(None, (first, last)))
 
 
 def periods(question: str, today: date) -> list[Period]:
@@ -192,6 +192,7 @@ def period_definitions(schema: Schema, question: str, links: Sequence[Link], tod
             column,
             "condition",
             _condition(place, period, years),
+            certain=True,
         )
 
 

@@ -9,7 +9,7 @@ written in words: a column's name in any style, `is` for `=`, and a value withou
 >>> shop = Schema((line,), "sqlite")
 >>> revenue = definition(shop, "revenue", "unit price * qty")
 >>> expanded("SELECT SUM(revenue) FROM lines", [revenue], shop)
-'SELECT SUM((lines."UnitPrice" * lines.qty)) AS revenue FROM lines'
+'SELECT SUM((lines.UnitPrice * lines.qty)) AS revenue FROM lines'
 >>> lost = definition(shop, "lost", "state is gone")
 >>> expanded("SELECT COUNT(*) FROM lines WHERE lost = 'lost'", [lost], shop)
 "SELECT COUNT(*) FROM lines WHERE (lines.state = 'gone')"
@@ -57,6 +57,7 @@ class Definition:
     kind: Kind
     formula: exp.Expr
     denied: bool = False  # the question says the opposite of a condition: "not sold out"
+    certain: bool = False  # its words mean nothing else, so that a plan must name it: a period
 
     @property
     def value(self) -> str:
@@ -120,7 +121,7 @@ def denied_values(schema: Schema, question: str, values: Sequence[ValueMatch]) -
             )
             equal = exp.EQ(this=place, expression=exp.Literal.string(matches[0].value))
             meaning, name = f"{column.name} is {matches[0].value}", "_".join(keys(phrase))
-            yield as_said(Definition(phrase, meaning, table.name, name, "condition", equal), question)
+            yield as_said(Definition(phrase, meaning, table.name, name, "condition", equal, certain=True), question)
 
 
 def _by_phrase(values: Sequence[ValueMatch]) -> dict[str, list[ValueMatch]]:
@@ -172,7 +173,9 @@ def values_of(known: Sequence[Definition], question: str) -> tuple[ValueMatch, .
     """Each condition as a value that the question says."""
     found = ((each, _said_at(each.name, question)) for each in known if each.kind == "condition")
     return tuple(
-        ValueMatch(each.table, each.column, each.value, _phrase(each, question, *place), CERTAIN)
+        ValueMatch(
+            each.table, each.column, each.value, _phrase(each, question, *place), CERTAIN if each.certain else 1.0
+        )
         for each, place in found
         if place
     )
