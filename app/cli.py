@@ -69,6 +69,7 @@ PANELS = {
 GROUPS = {
     "eval": {
         "conversation": "app.measure.evaluate_others:conversation",
+        "file": "app.measure.evaluate_others:file",
         "humaneval": "app.measure.evaluate_others:humaneval",
         "gsm8k": "app.measure.evaluate_others:gsm8k",
         "dialogues": "app.measure.evaluate_others:dialogues",

@@ -1,12 +1,15 @@
-"""`sqlagent eval` of conversations and of text tasks.
+"""`sqlagent eval` of conversations, of files of one's own and of text tasks.
 
 `sqlagent eval conversation` and `sqlagent eval dialogues`: measure accuracy on questions asked in a conversation.
+
+`sqlagent eval file`: accuracy on one's own questions and one's own database.
 
 `sqlagent eval humaneval` and `eval gsm8k`: accuracy on text that is no SQL, and what each decoder needed for it.
 """
 
+import csv
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,12 +17,14 @@ from typing import Annotated, Literal
 import typer
 
 from agent.assemble import load_model
+from agent.assistant import Assistant
 from app.measure.evaluate import AnyData, AnyEngine, OneDatabase, QuestionLimit, Sample
 from app.shared import exit_codes, options, output
-from app.shared.options import Asking, Decoding, fixed, spread
+from app.shared.options import Asking, DatabaseOptions, Decoding, Query, fixed, spread
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import SamplingParams
 from eval.accuracy.dialogues import BUNDLED, TurnRecord, ask_dialogues, authored_dialogues, in_short, read_dialogues
+from eval.accuracy.own_questions import OwnVerdict, judge, read_questions, summary
 from eval.accuracy.predict import ChatPredict
 from eval.accuracy.record import read_records
 from eval.accuracy.run import evaluate
@@ -148,6 +153,46 @@ def dialogues(
         for line in in_short(read_records(out / "records.jsonl", TurnRecord), summary["headed"]):
             output.report(line)
         output.print_json(summary)
+
+
+@spread
+def file(
+    questions: Annotated[
+        Path,
+        typer.Argument(help="Questions with their SQL, and perhaps evidence: .csv, .jsonl or .yaml.", dir_okay=False),
+    ],
+    source: DatabaseOptions = DatabaseOptions(),
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    query: Query = Query(),
+    out: Annotated[
+        Path | None, typer.Option("--out", help="CSV for the verdicts, one a question.", dir_okay=False)
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Ask your own questions, each by itself, and compare the rows with those of your SQL."""
+    with exit_codes.plain_errors(as_json):
+        asked = read_questions(questions)
+        choice = decoding.choice()
+        with Assistant(source.open(), choice, asking.agent_options(), query.limits()) as assistant:
+            found = []
+            with output.stderr.status("asking") as status:
+                for verdict in judge(asked, assistant.database, query.limits(), assistant.ask):
+                    found.append(verdict)
+                    status.update(f"{len(found)} of {len(asked)}")
+        if out:
+            with out.open("w", newline="", encoding="utf-8") as opened:
+                writer = csv.DictWriter(opened, [field.name for field in fields(OwnVerdict)])
+                writer.writeheader()
+                writer.writerows(map(asdict, found))
+        totals = summary(found)
+        if as_json:
+            output.print_json(asdict(totals) | {"verdicts": [asdict(each) for each in found]})
+            return
+        rows = [[each.line, "right" if each.right else "wrong", each.question, each.answer] for each in found]
+        output.print_table(["line", "verdict", "question", "answer"], rows)
+        low, high = (f"{100 * end:.1f}" for end in totals.ci95)
+        print(f"{totals.right} of {totals.questions} right: {100 * totals.share:.1f} % (95 % CI {low} to {high})")
 
 
 Decoders = Annotated[

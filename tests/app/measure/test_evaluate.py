@@ -1,10 +1,13 @@
 """`sqlagent eval`: what is asked for reaches the agent, and what cannot be is one line.
 
+`eval file`: one's own questions, judged by the rows of one's own SQL.
+
 `sqlagent ablate`: which rows the options ask for, and a kind of rows that there is not.
 
 `sqlagent bench gpu` where there is no GPU.
 """
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,9 @@ from app.measure import evaluate
 from app.shared import exit_codes
 from app.shared.options import Asking
 from eval.accuracy import ablation
+from eval.accuracy.own_questions import read_questions
 from eval.datasets.registry import DATASETS
+from tests.app.test_cli import COUNT, run, script, singer, tiny
 
 
 @pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair"])
@@ -65,6 +70,69 @@ def test_every_dataset_is_a_command() -> None:
     """Guards a dataset that the command line cannot name."""
     result = CliRunner().invoke(app, ["eval", "--help"])
     assert all(name.split("/")[0] in result.stdout for name in [*DATASETS, "conversation", "dialogues"])
+
+
+__all__ = ["script", "singer", "tiny"]
+QUESTIONS = (
+    "Question,SQL\n"
+    "How many are from France?,SELECT count(*) FROM singer WHERE country IN ('France')\n"
+    "How many are from Spain?,SELECT count(*) FROM singer WHERE country = 'Spain'\n"
+)
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    path = tmp_path / "questions.txt"
+    path.write_text(QUESTIONS)
+    return path
+
+
+def test_verdicts_follow_the_rows(tiny: str, singer: str, script, questions: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """The script says the same to both questions; only the first answer is right."""
+    script(*["plan", COUNT] * 4)
+    out = tmp_path / "verdicts.csv"
+    asked = ("eval", "file", str(questions), "--db", singer, "--model", tiny)
+    found = json.loads(run(*asked, "--json").stdout)
+    assert (found["questions"], found["right"]) == (2, 1)
+    assert [each["right"] for each in found["verdicts"]] == [True, False]
+    printed = run(*asked, "--out", str(out))
+    assert printed.exit_code == 0, printed.output
+    assert "1 of 2 right: 50.0 %" in printed.stdout
+    with out.open(newline="") as file:
+        assert [row["right"] for row in csv.DictReader(file)] == ["True", "False"]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("question;sql\nHow many?;SELECT count(*) FROM t\n", "utf-8"),
+        ("question;sql\nHow many – really?;SELECT count(*) FROM t\n", "cp1252"),
+        ("question\tsql\nHow many – really?\tSELECT count(*) FROM t\n", "utf-16"),
+    ],
+)
+def test_questions_are_read_as_a_spreadsheet_wrote_them(tmp_path: Path, text: str, encoding: str) -> None:
+    path = tmp_path / "questions.csv"
+    path.write_bytes(text.encode(encoding))
+    [question] = read_questions(path)
+    assert question.question in ("How many?", "How many – really?") and question.sql == "SELECT count(*) FROM t"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,b\n1,2\n", "the columns question and sql"),
+        ("question,sql\n", "no questions"),
+        ("question,sql\nHow many?,\n", "line 2 lacks"),
+        ("question,sql\nHow many?,SELECT nonsense FROM singer\n", "line 2: its SQL does not run"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line(tiny: str, singer: str, tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "questions.csv"
+    path.write_text(text)
+    result = run("eval", "file", str(path), "--db", singer, "--model", tiny)
+    assert result.exit_code == exit_codes.USAGE
+    assert says in result.stderr
+    assert run("eval", "file", str(tmp_path / "none.csv"), "--db", singer).exit_code == exit_codes.USAGE
 
 
 def _run(tmp_path: Path, *arguments: str) -> Result:
