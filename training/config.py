@@ -44,6 +44,7 @@ class TrainConfig:
     checkpoint_minutes: float = 10.0
     checkpoint_steps: int | None = None
     validate_steps: int | None = None
+    sharded: bool = False  # only without lora: split fp32 weights, moments and gradients among the processes
     stop_token: str | None = None  # its name, needed if the model has several
 
     def __post_init__(self) -> None:
@@ -53,6 +54,8 @@ class TrainConfig:
             raise TrainingError("only low-rank training can start from an adapter: leave out --full or --init-adapter")
         if self.grow_rank and not self.init_adapter:
             raise TrainingError("only an adapter that is there can grow: give --init-adapter, or --rank for a new one")
+        if self.sharded and self.lora:
+            raise TrainingError("--sharded needs --full: a low-rank run has too little state to split")
         for name in ("learning_rate", "pack_tokens", "accumulate", "steps", "epochs", "minutes"):
             if (value := getattr(self, name)) is not None and value <= 0:
                 raise TrainingError(f"{name} must be greater than 0, not {value}")
@@ -61,7 +64,7 @@ class TrainConfig:
         """The options that the loss curve depends on: a run can be resumed with other lengths or intervals, but not with others
         of these.
         """
-        free = {"steps", "epochs", "minutes", "device"}
+        free = {"steps", "epochs", "minutes", "device", "sharded"}
         free |= {"checkpoint_minutes", "checkpoint_steps", "validate_steps"}
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
         return {name: repr(value) for name, value in values.items()}

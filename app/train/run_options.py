@@ -87,6 +87,9 @@ class Recipe(Schedule):
     """Command-line options of a run that trains the model itself."""
 
     full: Annotated[bool, typer.Option("--full", help="Train all matrices instead of a low-rank adapter.")] = False
+    sharded: Annotated[
+        bool, typer.Option("--sharded", help="With --full: split the optimizer's states among the processes.")
+    ] = False
     rank: Annotated[int, typer.Option("--rank", min=1, help="Rank of the low-rank factors.")] = 32
     init_adapter: Annotated[
         Path | None,

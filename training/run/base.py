@@ -87,11 +87,17 @@ def _shapes(base: Base) -> dict[str, list[int]]:
     }
 
 
-def ready_model(base: Base, adapter: Adapter | None, dtype: torch.dtype, device: torch.device) -> TrainModel:
-    """The model, ready to train the adapter's factors or, without an adapter, all its matrices."""
+def ready_model(
+    base: Base, adapter: Adapter | None, dtype: torch.dtype, device: torch.device, sharded: bool = False
+) -> TrainModel:
+    """The model, ready to train the adapter's factors or, without an adapter, all its matrices. sharded: their masters lie
+    elsewhere (`TrainConfig.sharded`), so they have the type `dtype`.
+    """
     kind: type[TrainModel] = GpuModel if gpu_model_fits(base.config, device) else TrainModel
     factors, scale = (adapter.factors, adapter.scale) if adapter else (None, 0.0)
-    return kind(base.config, read_weights(base.folder), factors, scale, dtype, device)
+    return kind(
+        base.config, read_weights(base.folder), factors, scale, dtype, device, dtype if sharded else torch.float32
+    )
 
 
 def write_result(model: TrainModel, base: Base, adapter: Adapter | None, folder: Path) -> None:
@@ -128,7 +134,7 @@ class Subject:
     """All that the loop knows about what it trains."""
 
     model: Any  # passed to the objective's loss and evaluation
-    trained: Mapping[str, Tensor]  # fp32 leaves by name
+    trained: Mapping[str, Tensor]  # leaves by name: fp32, or of type `dtype` if the optimiser keeps sharded masters
     dtype: torch.dtype
     device: torch.device
     result: str  # name of the result's folder
@@ -144,7 +150,7 @@ Subjects = Callable[[TrainConfig, Base, About, torch.dtype, torch.device], Subje
 def language_model(config: TrainConfig, base: Base, about: About, dtype: torch.dtype, device: torch.device) -> Subject:
     """Trains the base with an adapter, or all of its matrices."""
     adapter = initial_adapter(base, config, about)
-    model = ready_model(base, adapter, dtype, device)
+    model = ready_model(base, adapter, dtype, device, config.sharded)
     return Subject(
         model,
         model.trained,

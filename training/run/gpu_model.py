@@ -105,8 +105,9 @@ class TrainModel:
         scale: float,
         dtype: torch.dtype,
         device: torch.device,
+        trained_dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.config, self.dtype, self.device = config, dtype, device
+        self.config, self.dtype, self.device, self._trained_dtype = config, dtype, device, trained_dtype
         self.trained: dict[str, Tensor] = {}  # by name, leaves: W itself, or `<module>.lora_A` and `.lora_B`
         self._frozen: dict[str, Tensor] = {}
         for name, tensor in weights:
@@ -121,7 +122,7 @@ class TrainModel:
         self._rope = RopeTable(config.rope, config.head_dim, dtype, device)
 
     def _train(self, name: str, tensor: Tensor) -> None:
-        self.trained[name] = tensor.detach().to(self.device, torch.float32, copy=True).requires_grad_()
+        self.trained[name] = tensor.detach().to(self.device, self._trained_dtype, copy=True).requires_grad_()
 
     def rows(self, pack: Pack) -> Rows:
         """The pack as tensors on the device."""

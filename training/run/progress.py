@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import functional
 
 from decoding.json_log import whole_lines
 from training.config import TrainConfig, TrainingError
@@ -195,6 +196,30 @@ class World:
         dist.all_reduce(flat)
         for tensor, part in zip(listed, torch.split(flat, [tensor.numel() for tensor in listed]), strict=True):
             tensor.copy_(part.view(tensor.shape))
+
+    def part(self, whole: Tensor) -> Tensor:
+        """This process's part of the flattened tensor. All parts are equally long: the last is padded with zeros."""
+        return self._parts(whole)[self.rank]
+
+    def part_of_sum(self, whole: Tensor) -> Tensor:
+        """This process's part of the sum of all processes' tensors of this shape."""
+        parts = self._parts(whole)
+        if self.size == 1:
+            return parts[0]
+        summed = torch.empty_like(parts[0])
+        dist.reduce_scatter(summed, parts)
+        return summed
+
+    def joined(self, part: Tensor, shape: torch.Size) -> Tensor:
+        """The whole tensor of this shape from the processes' parts."""
+        parts = [torch.empty_like(part) for _ in range(self.size)] if self.size > 1 else [part]
+        if self.size > 1:
+            dist.all_gather(parts, part)
+        return torch.cat(parts)[: shape.numel()].view(shape)
+
+    def _parts(self, whole: Tensor) -> list[Tensor]:
+        filled = functional.pad(whole.reshape(-1), (0, -whole.numel() % self.size))
+        return list(filled.chunk(self.size))
 
     def agree(self, value: float) -> float:
         """The leader's value, so that clocks and signals lead to the same decision in every process."""
