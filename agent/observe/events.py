@@ -173,6 +173,13 @@ class _Error:
 
 
 @dataclass(frozen=True, slots=True)
+class _NoAnswer(_Error):
+    """What an answer has in place of SQL; an unclear question also the evidence to give for each meaning."""
+
+    meanings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class _Attempt:
     """The fields of `agent.state.Attempt`."""
 
@@ -216,7 +223,7 @@ class _Answer:
     """The fields of `agent.conversation.Answer`."""
 
     sql: str | None
-    error: _Error | None
+    error: _NoAnswer | None
     question: str = ""
     dialect: str = ""
     columns: list[str] = field(default_factory=list)
@@ -253,12 +260,20 @@ def check_error(error: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer, with every field. Raises ValueError."""
+    """An answer, with every field; `follow_ups` where the page has looked for some. Raises ValueError."""
     checked = _ANSWER.validate_python(answer)
     check_rows(checked.columns, checked.rows)
     if checked.shown:
         check_rows(checked.shown.headings, [checked.shown.kinds, *checked.shown.rows])
-    return asdict(checked)
+    found = _as_given(checked, answer, "follow_ups")
+    if checked.error is not None:
+        found["error"] = _as_given(checked.error, answer["error"], "meanings")
+    return found
+
+
+def _as_given(checked: _Answer | _NoAnswer, record: Mapping[str, Any], optional: str) -> dict[str, Any]:
+    """The fields of a checked record, without the optional one where it was not given."""
+    return {name: value for name, value in asdict(checked).items() if name != optional or name in record}
 
 
 def check_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

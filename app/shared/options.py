@@ -1,11 +1,8 @@
-"""Options that commands share, and the groups that they come in.
+"""Command-line options that several commands share: their types, their help, how their values are read, and their groups.
 
-Loads extensions: modules that register decoding methods, kinds of databases, nodes of the agent and data sets.
-
-An installed package names its module in the entry-point group `sqlagent.extensions`; other modules are named by
-`--extension` or `SQLAGENT_EXTENSIONS`. docs/extending.md shows how to write one.
-
-Command-line options that several commands share: their types, their help, and how their values are read.
+It also loads extensions: modules that register decoding methods, kinds of databases, nodes of the agent and data sets. An
+installed package names its module in the entry-point group `sqlagent.extensions`; other modules are named by `--extension` or
+`SQLAGENT_EXTENSIONS`. docs/extending.md shows how to write one.
 """
 
 import inspect

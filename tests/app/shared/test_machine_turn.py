@@ -184,8 +184,8 @@ def test_want_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "this failed unexpectedly (RuntimeError: something else)" in capsys.readouterr().err
 
 
-NEEDED = {"check": ["SELECT 1"], "test": [__file__]}  # arguments that a command does not do without
-READERS = ("ask", "chat", "sql", "check", "test", "schema", "ui", "mcp", "serve")
+NEEDED = {"check": ["SELECT 1"], "test": [__file__], "learn": ["knowledge"]}  # arguments that a command does not do without
+READERS = ("ask", "chat", "sql", "check", "test", "schema", "ui", "mcp", "serve", "learn")
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from tools.schema import Column, ForeignKey, Schema, Table
 from ui.page.page import FOLDER, theme
 from ui.session.conversation_view import ConversationView, StepView, TurnView
 from ui.session.run import remembered
+from ui.views.card import LEAST_POINTS, line_html, series_of
 from ui.views.charts import ACROSS, MOST_BARS, NO_VALUE, draw, fitting, picture, suggest
 from ui.views.data_html import schema_html
-from ui.views.line_svg import LEAST_POINTS, line_html, series_of
 from ui.views.messages import messages, turn_messages
 from ui.views.passes import Guess, decoding_html, passes, passes_html, tokens_html, tree_svg
 from ui.views.savings_html import race_html, savings_html
