@@ -305,7 +305,7 @@ def test_a_charts_words_can_be_read(page_answer_browser: Any) -> None:
 
 def test_the_first_questions_stand_under_the_invitation(page_answer_browser: Any) -> None:
     heading, first = (
-        page_answer_browser.wait_for_selector("#chat .placeholder p"),
+        page_answer_browser.wait_for_selector("#chat .placeholder"),
         page_answer_browser.wait_for_selector("#chat .example"),
     )
     gap = first.bounding_box()["y"] - heading.evaluate(_BELOW)
