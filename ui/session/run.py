@@ -302,15 +302,7 @@ def _others(query: exp.Select, database: Database, rows: int) -> Iterator[Furthe
 
 
 def _unlimited(query: exp.Select) -> Iterator[Further]:
-    """The other end of a list that was cut off, and all of it."""
-    order = query.args.get("order")
-    if order is not None and query.args.get("offset") is None:
-        other = query.copy()
-        for key in other.args["order"].expressions:
-            if isinstance(key, exp.Ordered):
-                key.set("desc", not key.args.get("desc"))
-                key.set("nulls_first", False)
-        yield "The other end of the list", other
+    """All of a list that was cut off."""
     whole = query.copy()
     whole.set("limit", None)
     yield "All of them", whole
