@@ -15,8 +15,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask, flex_atten
 from decoding.checkpoints.adapter import About, Adapter, Factors
 from decoding.checkpoints.weight_files import read_weights
 from tests.decoding.models.jacobi_data import invented_trajectories
-from tests.decoding.models.jacobi_data import invented_trajectories
-from tests.decoding.models.jacobi_data import invented_trajectories
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from training.config import LoraConfig, TrainConfig
