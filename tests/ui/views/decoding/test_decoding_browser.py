@@ -30,7 +30,6 @@ def page(browser: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
     with served(scripted_workspace(tmp_path, {})) as address:
         context = browser.new_context(viewport={"width": WIDTHS[request.param], "height": 860})
         opened = open_page(context, address)
-        opened.click("#tour button")
         if request.param == "phone":
             opened.wait_for_selector(".sidebar:not(.open)", state="attached")
             opened.click(".sidebar .toggle-button")
