@@ -15,7 +15,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask, flex_atten
 from decoding.checkpoints.adapter import About, Adapter, Factors
 from decoding.checkpoints.weight_files import read_weights
 from tests.decoding.models.jacobi_data import invented_trajectories
-from tests.decoding.models.jacobi_data import invented_trajectories
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from training.config import LoraConfig, TrainConfig
@@ -95,45 +94,6 @@ def test_losses_on_jacobi_packs_equal_those_on_a_cpu(base: Base, sweeps: int | N
     packs = jacobi_packs(0, how)
     assert all(isinstance(models[1].rows(one), TreeRows) for one in packs)
     losses = [torch.stack([jacobi_loss(how, model, one, packs) for one in packs]) for model in models]
-    torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-5)
-
-
-def jacobi_packs(seed: int, how: JacobiConfig, rows: int = 400) -> list[JacobiPack]:
-    """Answers whose prompts begin alike, some of which continue an earlier prompt and a part of its answer."""
-    chance, found, texts = Random(seed), list[Trajectory](), [tuple(range(3, 9))]
-    for number, one in enumerate(invented_trajectories()):
-        prompt = (*chance.choice(texts), *(chance.randrange(10, 300) for _ in range(3)))
-        texts.append((*prompt, *one.answer_ids[: chance.randrange(len(one.answer_ids) + 1)]))
-        found.append(replace(one, prompt=f"{seed} {number}", prompt_ids=prompt, prefix=3))
-    packs, left_out = fill(list(examples(found, how, seed).values()), rows, seed, JacobiBuilder)
-    assert not left_out
-    return packs
-
-
-JACOBI = {
-    "windows": JacobiConfig(window=3, draws=3),
-    "local": JacobiConfig(method="cllm", consistency="local", half_correct=True, draws=2),
-}
-
-
-@pytest.mark.parametrize("how", JACOBI.values(), ids=JACOBI)
-def test_ends_say_what_a_row_of_noise_sees(how: JacobiConfig) -> None:
-    """Chains that branched off at ascending places were no depth-first order, so a GPU trained them by dense masks."""
-    for seed in range(20):
-        for one in jacobi_packs(seed, how):
-            row, key = np.arange(one.rows)[:, None], np.arange(one.rows)[None]
-            assert (((key <= row) & (row < one.ends()[key])) == one.mask()).all()
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("sweeps", [None, 2])
-def test_losses_on_jacobi_packs_equal_those_on_a_cpu(base: Base, sweeps: int | None) -> None:
-    how = replace(JACOBI["windows"], sweeps=sweeps)
-    kinds = (TrainModel, GpuModel)
-    models = [kind(base.config, read_weights(base.folder), None, None, torch.float32, CPU) for kind in kinds]
-    packs = jacobi_packs(0, how)
-    assert all(isinstance(models[1].rows(one), TreeRows) for one in packs)
-    losses = [torch.stack([jacobi_loss(how, 0.0, model, one, packs) for one in packs]) for model in models]
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-5)
 
 
