@@ -1,6 +1,6 @@
 """Assembles an agent from names: model, decoder, database, profile. Defaults are chosen here and nowhere else.
 
-A model may also be behind an OpenAI-compatible endpoint (vLLM, SGLang, `sqlagent serve`). Its name is
+A model may also be served by an OpenAI-compatible endpoint (vLLM, SGLang, `sqlagent serve`). Its name is
 `openai:http://host:port/v1#model`. If the endpoint wants a key, it is read from OPENAI_API_KEY. Options that only a model on
 this machine can follow are refused.
 """

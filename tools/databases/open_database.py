@@ -203,7 +203,7 @@ class RestrictedDatabase:
         return self._told(_placed(problem, statement), sql) if problem else None
 
     def plan(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
-        """There is no plan: it may name what is hidden, such as the tables behind a view."""
+        """There is no plan: it may name what is hidden, such as the tables of a view."""
         return QueryError("refused", "a plan may name tables that are hidden")
 
     def distinct(self, wanted: Distinct, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:

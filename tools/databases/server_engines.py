@@ -17,7 +17,7 @@ read-only transaction, and whatever role its session took by SET ROLE or SET SES
 in the middle of a statement. PostgreSQL forbids both inside a function that runs as its owner. So the query runs inside one: a
 temporary function of the role `pg_read_all_data`, made and rolled back with the transaction that calls it.
 
-**Sessions.** A query may leave nothing behind: locks, settings, temporary things, rights that it took back. A rollback releases
+**Sessions.** A query may leave nothing: locks, settings, temporary things, rights that it took back. A rollback releases
 none of a session's own locks, so each connection is reset when it returns to the pool. One that cannot be reset is closed.
 
 **Stopping.** The server is asked to cancel a query; if that does not help, its connection is ended.

@@ -108,7 +108,7 @@ def as_said(known: Definition, question: str) -> Definition:
 
 
 def denied_values(schema: Schema, question: str, values: Sequence[ValueMatch]) -> Iterator[Definition]:
-    """The values right behind a denial, "not closed", "isn't French", of which only one column holds each."""
+    """The values right after a denial, "not closed", "isn't French", of which only one column holds each."""
     for phrase, matches in _by_phrase(values).items():
         start = question.find(phrase)
         table = schema.table(matches[0].table)
@@ -283,7 +283,7 @@ def _longest(schema: Schema, tokens: Sequence[str], place: int) -> tuple[Places,
 
 
 def _parted(words: Sequence[str]) -> list[str]:
-    """The words before a dot, if there is one, and those behind it."""
+    """The words before a dot, if there is one, and those after it."""
     bare = [word[1:-1] if word[0] in '"`[' else word for word in words]
     if "." not in bare:
         return [" ".join(bare)]
