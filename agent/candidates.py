@@ -387,9 +387,10 @@ def written(state: State, toolbox: AgentContext, reply: Reply) -> dict[str, Any]
 
 
 def check_sql(
-    toolbox: AgentContext, sql: str, values: Sequence[ValueMatch], question: str
+    toolbox: AgentContext, sql: str, values: Sequence[ValueMatch], question: str | None
 ) -> tuple[str, QueryError | None]:
-    """The SQL, repaired if the options allow it, with the schemas of its tables, and the error that is left, if any."""
+    """The SQL, repaired if the options allow it, with the schemas of its tables, and the error that is left, if any. Without
+    a question it is not repaired."""
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")
     fixed, error = _repaired(toolbox, sql, values, question)
@@ -397,9 +398,9 @@ def check_sql(
 
 
 def _repaired(
-    toolbox: AgentContext, sql: str, values: Sequence[ValueMatch], question: str
+    toolbox: AgentContext, sql: str, values: Sequence[ValueMatch], question: str | None
 ) -> tuple[str, QueryError | None]:
-    if not toolbox.options.repair:
+    if not toolbox.options.repair or question is None:
         return sql, toolbox.database.explain(sql, toolbox.limits)
     context = QuestionContext(question, tuple(values), without=toolbox.options.without_rules)
     repairing = partial(repair_query, sql, toolbox.database, context, toolbox.limits)

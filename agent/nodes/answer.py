@@ -39,16 +39,17 @@ QUICK_MS = 2000
 
 
 def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "doubt", "plan", "vary"]]:
-    """Guard and bind the SQL without running it; repair it if a deterministic rule can. A follow-up that got the SQL of an
-    earlier question is planned again as a self-contained question, SQL that compares with a value which the question hardly
-    means without that value, and SQL that the asker has refused is varied.
+    """Guard and bind the SQL without running it; repair it if a deterministic rule can, unless a person wrote or chose it. A
+    follow-up that got the SQL of an earlier question is planned again as a self-contained question, SQL that compares with a
+    value which the question hardly means without that value, and SQL that the asker has refused is varied.
     """
     start, toolbox = begin(runtime, "check"), runtime.context
     sql = _to_run(state, toolbox)
-    fixed, error = check_sql(toolbox, sql, values_of(state), asked(state))
+    by_a_person = bool(state["example"] or state["chosen"]) and not state["attempts"]
+    fixed, error = check_sql(toolbox, sql, values_of(state), None if by_a_person else asked(state))
     if error is None:
         detail = "repaired" if fixed != sql else "fine"
-        if not state["chosen"] and repeats_a_turn(state, fixed, toolbox.database.dialect):
+        if not by_a_person and repeats_a_turn(state, fixed, toolbox.database.dialect):
             step = tool_step("check", since(start), "the SQL of an earlier question")
             again = {"readings": ["standalone"], "reading": "standalone", "plan": ""}
             return Command(update=again | recorded(state, runtime, step), goto="plan")

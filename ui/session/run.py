@@ -35,6 +35,7 @@ from ui.session.services import Services, Settings
 REMEMBERED_TURNS = 6
 EARLY_ROWS = 20  # of a result whose answer is not yet written
 SORRY = "Something went wrong here; it is not your question's fault."
+INTERRUPT_S = 0.1
 STOPPED, OTHER_DATA = "Stopped.", "Stopped, because other data were opened."
 
 
@@ -104,10 +105,22 @@ class Run:
 
     def stop(self, why: str = STOPPED) -> None:
         """Stop decoder and query; the run ends soon after, and says why."""
-        if not self._signal.is_set():
-            self._why = why
+        if self.is_ending:
+            return
+        self._why = why
         self._signal.stop()
-        self._interrupt(self)
+        threading.Thread(target=self._interrupt_until_over, name="stop", daemon=True).start()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was stopped, or is over."""
+        return self._signal.is_set()
+
+    def _interrupt_until_over(self) -> None:
+        """Again and again, for between two nodes the next query may just be about to begin."""
+        while not self._over:
+            self._interrupt(self)
+            self.join(INTERRUPT_S)
 
     def join(self, seconds: float) -> None:
         """Wait for the end, at most so long."""
@@ -302,7 +315,15 @@ def _others(query: exp.Select, database: Database, rows: int) -> Iterator[Furthe
 
 
 def _unlimited(query: exp.Select) -> Iterator[Further]:
-    """All of a list that was cut off."""
+    """The other end of a list that was cut off, and all of it."""
+    order = query.args.get("order")
+    if order is not None and query.args.get("offset") is None:
+        other = query.copy()
+        for key in other.args["order"].expressions:
+            if isinstance(key, exp.Ordered):
+                key.set("desc", not key.args.get("desc"))
+                key.set("nulls_first", False)
+        yield "The other end of the list", other
     whole = query.copy()
     whole.set("limit", None)
     yield "All of them", whole

@@ -134,8 +134,9 @@ class Session:
         return any(run.grounds.database is database for run in list(self._runs))
 
     def _interrupt(self, run: Run) -> None:
-        """End the run's query. Where other runs have queries on the same data it ends at its deadline instead."""
-        if all(each is run or each.grounds.database is not run.grounds.database for each in self._runs):
+        """End the run's query. Where others are answered on the same data it ends at its deadline instead."""
+        others = (each for each in list(self._runs) if each.grounds.database is run.grounds.database)
+        if all(each.is_ending for each in others):
             run.grounds.database.interrupt()
 
     @property
@@ -161,7 +162,6 @@ class Session:
         for run in runs:
             run.stop(why)
         self.stop()
-        self.database.interrupt()
         for run in runs:
             run.join(PATIENCE_S)
 

@@ -151,7 +151,7 @@ def test_follow_ups_are_suggested_and_answered(page: Any) -> None:
     until(page, "#chat", "66.7")
     page.wait_for_selector(IDLE)
     put(page, TOP, "France")
-    page.locator("#chat button.further:has-text('All of them')").click()
+    page.locator("#chat button.further:has-text('The other end of the list')").click()
     page.wait_for_function("() => [...document.querySelectorAll('#chat .bot')].at(-1).innerText.includes('Spain')")
 
 

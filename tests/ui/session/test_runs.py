@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.context import AgentContext
+from agent.nodes import answer
 from agent.observe.events import Failed
 from tests.ui.session.conftest import COUNT, PER_COUNTRY, SCRIPT, ask, rows
 from tests.ui.workspaces import bring, scripted_workspace
@@ -208,3 +209,24 @@ def test_follow_ups_are_offered_after_they_have_run(workspace: Workspace, ada: S
     assert (ConversationView(stored).turns[0].answer or {})["follow_ups"] == answer["follow_ups"]
     ask(ada, COUNT)
     assert "For each title" in [each["label"] for each in (ada.view.turns[-1].answer or {})["follow_ups"]]
+
+
+def test_a_query_that_begins_after_the_stop_is_stopped_too(ada: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt once came between two nodes, and the query that began then ran to its deadline."""
+    executing, go_on = threading.Event(), threading.Event()
+    run_sql = answer.run_sql
+
+    def late(*given: Any) -> Any:
+        executing.set()
+        go_on.wait(60)
+        return run_sql(*given)
+
+    monkeypatch.setattr(answer, "run_sql", late)
+    run = ada.begin_run(Question(SLOW))
+    assert executing.wait(60)
+    ada.stop()
+    go_on.set()
+    began = time.monotonic()
+    run.join(60)
+    assert time.monotonic() - began < 5
+    assert run.kept.view.turns[0].failure == Failed("Stopped.", stopped=True)

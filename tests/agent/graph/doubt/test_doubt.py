@@ -144,6 +144,14 @@ def test_a_chosen_reading_is_run_without_the_model(talk: Talk) -> None:
     assert not [step for step in answer.steps if step["name"] in ("plan", "generate")]
 
 
+@pytest.mark.parametrize("order", ["ASC", "DESC"])
+def test_what_was_chosen_is_not_repaired(talk: Talk, order: str) -> None:
+    """The other end of a list once became its first end again, for the question asks for that one."""
+    sql = f"SELECT name FROM singer ORDER BY age {order} LIMIT 1"
+    answer = doubtful(talk).ask("Which singer is the oldest?", again=Retry(chosen=sql))
+    assert answer.sql == sql
+
+
 def test_a_chosen_reading_is_judged_by_the_guard_all_the_same(talk: Talk) -> None:
     answer = doubtful(talk, max_attempts=1).ask(QUESTION, again=Retry(chosen="DELETE FROM singer"))
     assert answer.error is not None and answer.error["kind"] == "refused"
