@@ -1,4 +1,4 @@
-"""Low-rank adapters that training makes: of differences of weights, of more components, and of fewer bits."""
+"""Low-rank adapters that training makes: of differences of weights, of two adapters, of more components, of fewer bits."""
 
 from collections.abc import Mapping
 from math import sqrt
@@ -25,6 +25,21 @@ def grown(adapter: Adapter, rank: int, seed: int) -> Adapter:
         factors[module] = Factors(torch.cat([a, drawn]), torch.cat([b, b.new_zeros(len(b), more)], 1))
     alpha = adapter.scale * (sqrt(rank) if adapter.rank_stabilised else rank)
     return Adapter(factors, rank, alpha, adapter.about, adapter.rank_stabilised)
+
+
+def averaged(adapter: Adapter, other: Adapter) -> Adapter:
+    """The mean of two adapters' changes, without loss: its rank is the sum of theirs. Averaged with what it was fine-tuned
+    from, a model keeps more of what it could do before (WiSE-FT, arXiv 2109.01903). Raises ValueError if they change
+    different modules.
+    """
+    if set(adapter.factors) != set(other.factors):
+        raise ValueError("the adapters change different modules, so they have no mean")
+    factors, rank = dict[str, Factors](), adapter.rank + other.rank
+    for module in adapter.factors:
+        pairs = [(each.factors[module], each.scale / 2) for each in (adapter, other)]
+        a = torch.cat([one.a.float() for one, _ in pairs])
+        factors[module] = Factors(a, torch.cat([scale * one.b.float() for one, scale in pairs], 1))
+    return Adapter(factors, rank, float(rank), adapter.about)
 
 
 def factorise(differences: Mapping[str, Tensor], rank: int) -> dict[str, Factors]:

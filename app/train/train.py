@@ -18,7 +18,7 @@ from app.train.run_options import Recipe, StopToken, run
 from decoding.checkpoints.adapter import About, check_base, read_adapter, write_adapter
 from decoding.checkpoints.identity import target_identity
 from decoding.heads import kinds
-from training.low_rank import compressed
+from training.low_rank import averaged, compressed
 from training.packs.groups import read_groups
 from training.run.base import factorised, load_base
 
@@ -71,6 +71,10 @@ def export(
         int | None,
         typer.Option("--fine", min=1, help="Components in int8, the strongest; the others take 4 bits. Default: all."),
     ] = None,
+    average: Annotated[
+        Path | None,
+        typer.Option("--average", help="Take the mean of its change and this adapter's (WiSE-FT).", exists=True),
+    ] = None,
 ) -> None:
     """Write the adapter that is shipped, in int8 or with --fine partly in 4 bits, from a trained adapter or a whole model."""
     with exit_codes.plain_errors():
@@ -80,6 +84,11 @@ def export(
         else:
             adapter = read_adapter(trained)
             check_base(adapter, base.sha256)
+        if average is not None:
+            other = read_adapter(average)
+            check_base(other, base.sha256)
+            adapter = averaged(adapter, other)
+            rank = rank or other.rank
         if fine is not None or rank not in (None, adapter.rank):
             adapter = compressed(adapter, rank or adapter.rank, fine)
         size_bytes = write_adapter(adapter, out, fine)

@@ -32,7 +32,7 @@ from decoding.serving.text_decoder import SamplingParams, TextDecoder
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint
-from training.low_rank import compressed, factorise
+from training.low_rank import averaged, compressed, factorise
 
 MODULES = {"model.layers.0.self_attn.q_proj": (32, 32), "model.layers.1.mlp.down_proj": (32, 48)}
 ABOUT = About("tiny", "0" * 64, prompt_version=3, notes={"licence": "CC BY-SA 4.0", "steps": 7})
@@ -128,6 +128,17 @@ def test_what_is_compressed_is_stored_as_it_is(tmp_path: Path) -> None:
         relative(read_adapter(tmp_path / name).difference("m"), whole.difference("m")) for name in ("fitted", "rounded")
     )
     assert fitted < 0.85 * rounded
+
+
+def test_the_mean_of_two_adapters_changes_weights_by_the_mean_of_their_changes() -> None:
+    one, other = adapter(rank=4), replace(adapter(rank=6, seed=1), alpha=3.0, rank_stabilised=True)
+    mean = averaged(one, other)
+    assert mean.rank == 10
+    for module in MODULES:
+        wanted = (one.difference(module) + other.difference(module)) / 2
+        torch.testing.assert_close(mean.difference(module), wanted)
+    with pytest.raises(ValueError, match="different modules"):
+        averaged(one, replace(other, factors={"m": other.factors[min(MODULES)]}))
 
 
 def test_rows_that_4_bits_do_not_fit_are_refused(tmp_path: Path) -> None:
