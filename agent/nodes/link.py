@@ -5,6 +5,7 @@ ask" and questions about something that the data are not about get an answer in 
 """
 
 import re
+import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
@@ -164,6 +165,34 @@ def overview(schema: Schema, name: str = "") -> str:
     return f"There {'is' if len(names) == 1 else 'are'} {count}: {listed}. Ask, for example: {examples}"
 
 
+ENGLISH_ONLY = "The model here understands English only: ask in English, or give --model a larger model."
+_FOREIGN = word_set(
+    "wie viele wieviele welche welcher welches wer gibt sind ist das der und oder nicht von aus mit fur pro jede alle "
+    "zeige ein eine einen combien quel quelle quels quelles qui est sont les des du une dans avec pour par chaque tous "
+    "toutes montre il le la de cuantos cuantas cual cuales que quien hay cada los las el del con para por todos todas "
+    "muestra quanti quante quale quali chi sono gli della delle degli ogni tutti tutte mostra quantos quantas qual quais "
+    "quem sao dos das mostre hoeveel welke zijn het een elke toon existem sao"
+)
+FEWEST_FOREIGN = 2
+
+
+def in_another_language(question: str) -> bool:
+    """Whether a question is written in another language than English: in other letters than Latin ones for the most part, or
+    with words that English does not have and without any that only English has.
+
+    >>> in_another_language("有多少张专辑"), in_another_language("Wie viele Alben gibt es?")
+    (True, True)
+    >>> in_another_language("How many albums are called “Les rues des amis”?"), in_another_language("albums per genre")
+    (False, False)
+    """
+    letters = [letter for letter in question if letter.isalpha()]
+    others = [letter for letter in letters if not unicodedata.name(letter, "").startswith("LATIN")]
+    if 2 * len(others) > len(letters):
+        return True
+    words = {word.key for word in split(question)}
+    return len(words & _FOREIGN) >= FEWEST_FOREIGN and not words & (STOP_WORDS - _FOREIGN - word_set("a in on me so"))
+
+
 def _speaks_of_tables(schema: Schema) -> bool:
     """Whether tables may be things of the data, as in a restaurant."""
     names = (name for table in schema.tables for name in (table.name, *(column.name for column in table.columns)))
@@ -203,12 +232,18 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
 
 
 def _told(state: State, toolbox: AgentContext, links: Sequence[Link], values: Sequence[ValueMatch]) -> str | None:
-    """What people are told where a question that stands by itself is about nothing in the data; None where it may be."""
+    """What people are told where a question that stands by itself is about nothing in the data, or is not in the language that
+    the model was trained on; None where it may be answered."""
     options, question = toolbox.options, asked(state)
     alone = not state.get("turns") or state["readings"] == ["standalone"]
     helped = state["evidence"] or options.knowledge.about(question) or options.knowledge.similar(question)
     if not (options.present and options.hints and options.values and alone) or helped:
         return None
+    said = question.casefold()
+    for value in values:
+        said = said.replace(value.phrase.casefold(), "")
+    if toolbox.profile.raw and in_another_language(said):
+        return ENGLISH_ONLY
     return nothing_about(question, toolbox.database.schema(), links, values, toolbox.database.name)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation, Retry, records
+from agent.nodes.link import ENGLISH_ONLY
 from agent.observe.events import Answered, Unclear, from_json, to_json
 from agent.prompts.profiles import load_profile
 from app.ask.ask import follow
@@ -265,3 +266,11 @@ def test_a_step_names_the_keys_that_settle_ties(catalog: Database) -> None:
     answer = conversation.ask("Which level comes first?")
     assert answer.sql == sql
     assert any(step["detail"] == '1 rows, ties settled by "levels".rowid' for step in answer.steps)
+
+
+@pytest.mark.parametrize("question", ["كم عدد المغنين؟", "Wie viele Sänger gibt es?", "¿Cuántos cantantes hay?"])
+def test_a_question_in_another_language_is_told_so(talk: Talk, question: str) -> None:
+    """“0 evils.” was once the answer to one in Arabic. A larger model is asked in whatever language."""
+    told = talk(PLAN, COUNT).ask(question)
+    assert (told.answer, told.sql, told.error) == (ENGLISH_ONLY, None, None)
+    assert talk(PLAN, COUNT, profile="chat").ask(question).answer != ENGLISH_ONLY
