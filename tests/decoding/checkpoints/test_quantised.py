@@ -1,6 +1,7 @@
 """Guards the reading of quantised checkpoints: FP8, AWQ, GPTQ and compressed-tensors.
 
-The packers here follow the formats' descriptions, number by number; they share nothing with the code that reads.
+The packers here follow the formats' descriptions, number by number; they share nothing with the code that reads. Bytes that
+the published libraries packed are in `official_packers.safetensors`.
 """
 
 import json
@@ -13,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.quantisation import scheme_of
+from decoding.checkpoints.quantised import dequantised
 from decoding.checkpoints.weight_files import read_parts, read_weights
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampler import Sampler
@@ -27,6 +31,7 @@ from decoding.targets.fast_target import FastModel, FastTarget
 from decoding.targets.int8.cpu_target import CpuTarget
 from decoding.targets.parallel import Split
 from kernels.available import runs_cpu_kernels
+from tests.decoding.checkpoints import official_packers
 from tests.decoding.models.tiny_models import Family, tiny_checkpoint
 
 GROUP = 32
@@ -238,6 +243,21 @@ def test_weights_and_text_are_those_that_the_numbers_mean(name: str, tmp_path: P
     split = Split(config, 1, 2)
     for each, part in read_parts(path, split.cut):
         assert torch.equal(part, split.cut(each, found[each])), each
+
+
+OFFICIAL = safe_open(official_packers.FILE, "pt")
+
+
+@pytest.mark.parametrize("name", sorted(OFFICIAL.metadata()))
+def test_what_official_libraries_packed_means_what_they_make_of_it(name: str, tmp_path: Path) -> None:
+    about = json.loads(OFFICIAL.metadata()[name])
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": about, "dtype": "float16"}))
+    scheme = scheme_of(tmp_path)
+    assert scheme is not None
+    keys = (each.rpartition(".")[::2] for each in OFFICIAL.keys())  # noqa: SIM118
+    parts = {part: OFFICIAL.get_tensor(f"{name}.{part}") for of, part in keys if of == name and part != "meant"}
+    meant = OFFICIAL.get_tensor(f"{name}.meant")
+    torch.testing.assert_close(dequantised(scheme, parts).float(), meant, rtol=1e-3, atol=3e-4)
 
 
 def test_in_bf16_and_in_int8(tmp_path: Path) -> None:
