@@ -274,13 +274,15 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
 
 
 def print_alternatives(answer: Mapping[str, Any], heading: str) -> None:
-    """Other readings of the question under a heading, numbered, each in words and as SQL."""
+    """Other readings of the question under a heading, numbered: what each does otherwise, its rows in short, and its SQL."""
     from tools.sql.spelling import pretty_sql
 
     for number, other in enumerate(answer.get("alternatives") or (), 1):
         if number == 1:
             console().print(Text(heading), style="bold", highlight=False)
-        console().print(Text(f"  {number}  {shown(other['words'])}"), highlight=False)
+        told = shown(other.get("differs") or other["words"])
+        result = f" → {shown(other['result'])}" if other.get("result") else ""
+        console().print(Text(f"  {number}  {told}{result}"), highlight=False)
         one_line = pretty_sql(other["sql"], answer["dialect"], over_lines=False)
         console().print(Text(f"     {shown(one_line)}"), style="dim", highlight=False)
 

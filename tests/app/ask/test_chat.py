@@ -178,6 +178,6 @@ def test_a_doubtful_answer_is_headed_and_another_reading_can_be_taken(  # type: 
     assert result.exit_code == 0, result.output
     headed, _, rest = result.stdout.partition("Other readings:")
     assert headed.startswith("Probably wrong: 2 singers")
-    assert "1  Takes the number of rows from singer. Only rows where country = 'Spain'." in rest
+    assert "1  only where country is “Spain” → 1\n" in rest
     assert "\n1 singer" in rest and "Probably wrong" not in rest
     assert result.stderr.count("choose a reading from 1 to 1") == 3
