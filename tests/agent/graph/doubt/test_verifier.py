@@ -217,11 +217,11 @@ def test_summaries_are_those_of_whole_texts_and_no_prompt_is_read_twice(
     asked: tuple[AgentContext, list[State]], shop: Database, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In int8 to the bit. In fp32 a number may differ by 1e-3, which is rounding: they reach 213. Without the first row of
-    its states a number of each summary changes by more than 0.05, and summaries of two readings differ by more than 4."""
+    its states a number of each summary changes by more than 0.05, and summaries of two readings differ by more than 1."""
     toolbox = load_model(ModelChoice(dtype=kind, device="cpu")).toolbox(shop)
     late = summaries_by(Whole(late=1), asked[1], toolbox)
     want = summaries_by(whole := Whole(), asked[1], toolbox)
-    assert abs(late - want).max(1).min() > 0.05 and abs(want[0] - want[1]).max() > 4
+    assert abs(late - want).max(1).min() > 0.05 and abs(want[0] - want[1]).max() > 1
     for cached in (None, (), (TAP,)):  # no prompt; one without states; one with them
         fresh, target = anew(toolbox)
         if cached is not None:
