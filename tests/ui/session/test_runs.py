@@ -228,5 +228,5 @@ def test_a_query_that_begins_after_the_stop_is_stopped_too(ada: Session, monkeyp
     go_on.set()
     began = time.monotonic()
     run.join(60)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert run.kept.view.turns[0].failure == Failed("Stopped.", stopped=True)
