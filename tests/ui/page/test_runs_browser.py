@@ -138,6 +138,7 @@ def test_opening_data_while_a_question_is_answered(page: Any, tmp_path: Path) ->
         page.wait_for_timeout(100 * time)
         page.click("#example")
         until(page, "#schema", "albums")
+        page.wait_for_function("() => !document.querySelector('#chat .user')")  # drawn a moment after the tables
         answered(page)
         assert chats(page) == []
         side_tab(page, "Chats")
