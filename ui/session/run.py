@@ -194,6 +194,8 @@ class Run:
         again = retry.again if retry else Retry(reading=asked.reading, chosen=asked.chosen)
         for event in records(conversation, asked.text, asked.evidence, STORED_ROWS, again):
             if isinstance(event, Answered):
+                if event.answer["error"] is not None:
+                    self._signal.check()  # what the stop has broken is no answer
                 event = replace(
                     event,
                     answer=event.answer
