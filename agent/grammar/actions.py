@@ -201,14 +201,16 @@ def no_from(scope: Scope) -> Scope | None:
 
 def about(scope: Scope) -> Scope | None:
     """Remember this column, so that a comparison that follows it offers the literals that fit it."""
-    return replace(scope, about=scope.place, operand=(scope.qualifier, scope.column), timed=False, barred=None)
+    operand = (scope.qualifier, scope.column)
+    return replace(scope, about=scope.place, operand=operand, timed=False, written="", barred=None)
 
 
 def silent(scope: Scope) -> Scope | None:
-    """Forget the column: what comes before the comparison is not a column alone."""
-    if not (scope.about or scope.operand or scope.barred):
+    """Forget the column: what comes before the comparison is not a column alone. A function of dates just read stays known."""
+    if not (scope.about or scope.operand or scope.barred or scope.written):
         return scope
-    return replace(scope, about=None, operand=scope.operand if scope.timed else None, timed=False, barred=None)
+    operand, written = (scope.operand, scope.written) if scope.timed else (None, "")
+    return replace(scope, about=None, operand=operand, timed=False, written=written, barred=None)
 
 
 def apart(scope: Scope) -> Scope | None:
@@ -414,6 +416,8 @@ def _ends(
 def _comparands(scope: Scope, strings: Callable[[Facts, ColumnRef], WordSet | None]) -> list[tuple[Symbol, ...]]:
     """What a column may be compared with, other than a column: literals that fit it, and computed values."""
     facts = scope.catalog.facts
+    if facts is not None and scope.written:
+        return _as_written(facts.written(scope.written))
     if scope.about is None or facts is None:
         return [(Rule("other"),)]
     texts, numbers = strings(facts, scope.about), facts.numbers(scope.about)
@@ -423,6 +427,11 @@ def _comparands(scope: Scope, strings: Callable[[Facts, ColumnRef], WordSet | No
     number: Symbol = Number() if numbers is None else _literals(numbers)
     negative = [(Fixed("-"), number)] if numbers is None or numbers.words else []  # a minus needs a number to follow it
     return [(Rule("computed"),), (text,), (number,), *negative]
+
+
+def _as_written(texts: WordSet | None) -> list[tuple[Symbol, ...]]:
+    """What a part of a date may be compared with: texts that are written as it is, and computed values."""
+    return [(Rule("computed"),), (String() if texts is None else _literals(texts),)]
 
 
 def _literals(words: WordSet) -> Names:
@@ -460,7 +469,7 @@ def _strings(scope: Scope) -> list[tuple[Symbol, ...]]:
 
 
 def _patterns(scope: Scope) -> list[tuple[Symbol, ...]]:
-    return _comparands(scope, Facts.patterns)
+    return _comparands(replace(scope, written=""), Facts.patterns)
 
 
 _SECONDS = (Fixed(","), _literals(literal_set(frozenset({"'unixepoch'"}))))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
+from math import prod
 
 _MONTHS, _DAYS = range(1, 13), range(1, 32)
 _ISO = "{year}-{month:02}-{day:02}"
@@ -75,6 +76,37 @@ def spelling(samples: Sequence[str], declared: bool) -> str:
     if any(all(re.fullmatch(form, sample) for sample in samples) for form, _ in _FORMS):
         return "other"
     return "text" if declared else ""
+
+
+_PARTS = {
+    "%y": tuple(f"{year}" for year in range(1900, 2100)),
+    "%m": tuple(f"{part:02}" for part in range(60)),  # months or minutes
+    "%d": tuple(f"{day:02}" for day in _DAYS),
+    "%h": tuple(f"{hour:02}" for hour in range(24)),
+    "%w": (*map(str, range(7)), *(f"{week:02}" for week in range(54))),  # days of a week or weeks of a year
+    "%j": tuple(f"{day:03}" for day in range(1, 367)),
+}
+_MANY = 5000
+
+
+@lru_cache(maxsize=256)
+def written_as(form: str, said: frozenset[str]) -> frozenset[str]:
+    """The texts that STRFTIME writes in this form, which is in lower case; of whole days only those of the years that were said
+    and of the following ones. Empty where there are too many.
+
+    >>> months = written_as("%y-%m", frozenset())
+    >>> "2024-03" in months, "2024" in months, "2024-13" in months
+    (True, False, False)
+    >>> len(written_as("%y-%m-%d", frozenset({"2024"}))), len(written_as("%y-%m-%d", frozenset()))
+    (744, 0)
+    """
+    parts = [_PARTS.get(part, (part,) if "%" not in part else ()) for part in re.split(r"(%\w)", form) if part]
+    if "%m" in form and not form.startswith("%h") and form != "%m":
+        parts[parts.index(_PARTS["%m"])] = tuple(f"{month:02}" for month in _MONTHS)
+    years = {int(number) for number in said if _YEAR.fullmatch(number)}
+    if form.startswith("%y") and prod(map(len, parts)) > _MANY:
+        parts[0] = tuple(str(year) for year in sorted({*years, *(year + 1 for year in years)}))
+    return frozenset(map("".join, product(*parts))) if prod(map(len, parts)) <= _MANY else frozenset()
 
 
 @lru_cache(maxsize=2)

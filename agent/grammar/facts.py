@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 from string import ascii_lowercase, digits
 
-from agent.grammar.dates import moments_like, spelling
+from agent.grammar.dates import moments_like, spelling, written_as
 from agent.grammar.words import WordSet, lowered
 from tools.linking.mentions import NUMBER, QuestionContext
 from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem
@@ -95,6 +95,11 @@ class Facts:
         numbers = {number for number in self._said_numbers if number.isdigit() and len(number) < 4} | {"1"}
         moved = {f"{sign}{n} {unit}" for sign in "+-" for n in numbers for unit in ("days", "months", "years", "day")}
         return literal_set(frozenset(map(_quote, {"start of day", "start of month", "start of year", "localtime", *moved})))
+
+    def written(self, form: str) -> WordSet | None:
+        """The texts, quotes included, that a part of a date in this form may be compared with; None for any."""
+        texts = written_as(form, self._said_numbers)
+        return literal_set(frozenset(map(_quote, texts))) if texts else None
 
     def may_measure(self, place: ColumnRef | None) -> bool:
         """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name, and words

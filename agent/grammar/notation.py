@@ -10,6 +10,7 @@ Symbols of the grammar that stand for more than one word: what they take, and wh
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from agent.grammar import visible_names
 from agent.grammar.facts import literal_set
@@ -20,6 +21,7 @@ from agent.grammar.words import (
     WITHIN_DATES,
     Function,
     WordSet,
+    lowered,
     makes_alias,
     name_set,
     plain_set,
@@ -217,6 +219,7 @@ MAX_PARENTHESES = 6  # functions, casts, CASE and parentheses inside each other;
 
 LAST_FREE_ALIAS = 5  # sources; a later one gets the alias that the SELECT list has used, if it may
 LONG, SHORT = (40, None), (1, 1)
+_WRITTEN = {"date": "%y-%m-%d", "time": "%h:%m:%s"}
 _FORMATS = literal_set(frozenset(f"'{text}'" for text in DATE_FORMATS))
 _ESCAPES = literal_set(frozenset(f"'{sign}'" for sign in "\\/!|#$^~@"))  # ESCAPE takes one character
 
@@ -355,8 +358,10 @@ def _accept_function(scope: Scope, key: str) -> Step | None:
     function = scope.catalog.functions[key]
     leave = _leave(scope)
     if key in DATE_FUNCTIONS and scope.catalog.facts is not None and scope.catalog.dialect == "sqlite":
-        argument = Rule("formatted" if key == "strftime" else "moment")
-        return (Fixed("("), _enter(within=scope.within, timing=True), argument, Fixed(")"), leave, _TIMED), scope
+        opening = (Fixed("("), _enter(within=scope.within, timing=True))
+        if key == "strftime":
+            return (*opening, Names(lambda _: _FORMATS, lambda now, form: (_formatted(form, leave), now))), scope
+        return (*opening, Rule("moment"), Fixed(")"), leave, _timed(_WRITTEN.get(key, ""))), scope
     if function.kind == "scalar":
         return (*_call(function), leave), scope
     if function.kind == "window":
@@ -415,7 +420,15 @@ def _leave(before: Scope) -> Action:
     return Action(lambda scope: replace(scope, **{name: getattr(before, name) for name in names}))
 
 
-_TIMED = Action(lambda scope: replace(scope, operand=(scope.qualifier, scope.column), timed=True))
+def _formatted(form: str, leave: Action) -> tuple[Symbol, ...]:
+    """What follows the format of STRFTIME."""
+    return Fixed(","), Rule("moment"), Fixed(")"), leave, _timed(lowered(form.strip("'")))
+
+
+@lru_cache(maxsize=64)
+def _timed(written: str) -> Action:
+    """Remembers that a function of dates was read, and how it writes them."""
+    return Action(lambda scope: replace(scope, operand=(scope.qualifier, scope.column), timed=True, written=written))
 
 
 def _becomes(nature: Nature) -> Action:
@@ -447,7 +460,6 @@ TERMINALS: dict[str, Symbol] = {
     "end": End(),
     "number": Number(),
     "escape": Names(lambda scope: _ESCAPES, lambda scope, key: ((), scope)),
-    "format": Names(lambda scope: _FORMATS, lambda scope, key: ((), scope)),
     "string": String(),
     "column": Names(named(_columns), _accept_column),
     "qualifier": Names(named(visible_names.qualifiers), _accept_qualifier),

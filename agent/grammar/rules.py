@@ -89,7 +89,6 @@ type = INTEGER | INT | REAL | TEXT | FLOAT | DOUBLE | NUMERIC | BIGINT | DATE | 
 precision = '(' <number> (',' <number>)? ')'
 matching = LIKE text (ESCAPE <escape>)? | GLOB {silent} arith
 calc = '+' | '*' | '%' | '||'
-formatted = <format> ',' moment
 moment = {dated} column {about} <spelled> | (<function> | cast) ({further} term {silent})* <since> | subquery | instant
 instant = <instant> (',' <string>)* | CURRENT_DATE | CURRENT_TIMESTAMP
 glued = '||' operand {silent} ('||' operand {silent})*

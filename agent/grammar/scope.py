@@ -97,6 +97,7 @@ class Scope:
     timing: bool = False  # in the arguments of a function of dates
     operand: End | None = None  # the operand just read, if it is a column, or a function of dates of one
     timed: bool = False  # it is such a function
+    written: str = ""  # how that function writes what is compared next, such as %y-%m, in lower case
     barred: End | None = None  # after `-` and `/`: the operand to come is an amount, and not this column
     nature: Nature = "plain"  # of the item being read
     aggregates: bool = True  # whether aggregate functions may stand here

@@ -1,7 +1,8 @@
 """Functions of dates take columns that hold dates, as these are spelled, and no difference is one of a column and itself.
 
-Guards against `STRFTIME('%Y-%m', amount, amount)`, which a small model wrote for "amount per month", against seconds since 1970
-that are read as days, and against `closed - closed`.
+Guards against `STRFTIME('%Y-%m', opened) = '2024'`, which is never true, against `STRFTIME('%Y-%m', amount, amount)`,
+which a small model wrote for "amount per month", against seconds since 1970 that are read as days, and against
+`closed - closed`.
 """
 
 import sqlite3
@@ -43,6 +44,12 @@ GOOD = [
     "select price * price, price + price, max(price) - min(price), price - avg(price) over () from jobs",
     "select sum(case when state = 'done' then price else 0 end) / sum(price) from jobs",
     "select a.price - b.price from jobs as a join jobs as b on a.year = b.year",
+    "select state from jobs where strftime('%y-%m', opened) = '2024-03' and date(opened) < '2024-05-01'",
+    "select state from jobs where strftime('%y', opened) between '2019' and '2021'",
+    "select state from jobs where strftime('%m', opened) in ('01', '12') or strftime('%h:%m', opened) > '18:45'",
+    "select state from jobs where strftime('%y', opened) = (select max(strftime('%y', closed)) from jobs)",
+    "select state from jobs where cast(strftime('%y', opened) as integer) > 2019 and strftime('%y', opened) = '2024'",
+    "select state from jobs where strftime('%y', opened) like '202%'",
 ]
 BAD = {
     "select strftime('%y-%m', price) from jobs": "an amount is no date",
@@ -62,6 +69,12 @@ BAD = {
     "select queued - id from jobs": "a difference of a time and the number of a row",
     "select price / jobs.state from jobs": "a ratio of an amount and a word",
     "select jobs.price / jobs.price from jobs": "a ratio that is always 1",
+    "select state from jobs where strftime('%y-%m', opened) = '2024'": "a month is no year",
+    "select state from jobs where strftime('%y', opened) >= '2024-03-01'": "a year is no day",
+    "select state from jobs where strftime('%y-%m', opened) in ('2024-13')": "there is no such month",
+    "select state from jobs where strftime('%y', opened) = 2024": "a text is never equal to a number",
+    "select state from jobs where date(opened) = '2024'": "a day is no year",
+    "select count(*) from jobs group by state having min(price) > 1 and strftime('%m', opened) = '3'": "months have two digits",
 }
 
 
