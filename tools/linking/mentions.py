@@ -246,7 +246,18 @@ def counted_columns(schema: Schema, question: str, values: Sequence[ValueMatch] 
     >>> [sorted(places) for places in counted_columns(Schema((room,), "sqlite"), "How many beds are there?")]
     [[('room', 'beds')]]
     """
-    keys, taken = keys_of(schema) | described_as_identifiers(schema), words_of_values(question, values)
+    numbers, taken = _amounts(schema), words_of_values(question, values)
+    said = [stem(word.key) for word in split(question)]
+    places = [n for n in range(2, len(said)) if said[n] in numbers and n not in taken]
+    asked = [said[n] for n in places if tuple(said[n - 2 : n]) in _COUNTING]
+    asked += [said[n] for n in places if said[n - 1] in _RANKING and _is_only(said[n], schema)]
+    return tuple(dict.fromkeys(frozenset(numbers[name]) for name in asked))
+
+
+@derived
+def _amounts(schema: Schema) -> Mapping[str, set[ColumnRef]]:
+    """The columns of numbers that add up, by their names of one word."""
+    keys = keys_of(schema) | described_as_identifiers(schema)
     numbers: dict[str, set[ColumnRef]] = {}
     for table in schema.tables:
         for column in table.columns:
@@ -255,12 +266,8 @@ def counted_columns(schema: Schema, question: str, values: Sequence[ValueMatch] 
             if len(name) == 1 and adds_up and place not in keys:
                 numbers.setdefault(stem(name[0]), set()).add(place)
     if "quantity" in numbers:
-        numbers = dict.fromkeys(_PIECES - _words_of_names(schema), numbers["quantity"]) | numbers
-    said = [stem(word.key) for word in split(question)]
-    places = [n for n in range(2, len(said)) if said[n] in numbers and n not in taken]
-    asked = [said[n] for n in places if tuple(said[n - 2 : n]) in _COUNTING]
-    asked += [said[n] for n in places if said[n - 1] in _RANKING and _is_only(said[n], schema)]
-    return tuple(dict.fromkeys(frozenset(numbers[name]) for name in asked))
+        return dict.fromkeys(_PIECES - _words_of_names(schema), numbers["quantity"]) | numbers
+    return numbers
 
 
 def _is_only(name: str, schema: Schema) -> bool:

@@ -345,12 +345,15 @@ def load_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, names: TableN
         raise OpenError(f"cannot copy {path} into DuckDB: {str(error).splitlines()[0]}") from error
     finally:
         file.close()
-    return Loaded({called[table.name]: _renamed(table, called) for table in tables if table.name in called})
+    words = {name: (words_of(name), words_of(other)) for name, other in called.items() if name != other}
+    kept = (table for table in tables if table.name in called)
+    return Loaded({called[table.name]: _renamed(table, called, words) for table in kept})
 
 
-def _renamed(table: Table, called: dict[str, str]) -> Table:
+def _renamed(table: Table, called: dict[str, str], words: dict[str, tuple[frozenset[str], frozenset[str]]]) -> Table:
+    """The table with the new names; words: of each name that changed, its old and new ones."""
     keys = (replace(key, ref_table=called[key.ref_table]) for key in table.foreign_keys if key.ref_table in called)
-    made_of = table.made_of.union(*(words_of(called[name]) for name in called if words_of(name) <= table.made_of))
+    made_of = table.made_of.union(*(new for old, new in words.values() if old <= table.made_of))
     return replace(table, name=called[table.name], foreign_keys=tuple[ForeignKey, ...](keys), made_of=made_of)
 
 

@@ -17,8 +17,10 @@ import pytest
 
 from tests.tools.databases.files.workbook import write_workbook
 from tools.databases.database import Database
+from tools.databases.files import loaders
 from tools.databases.open_database import open_database
 from tools.result import Limits, OpenError, QueryError
+from tools.schema import words_of
 
 SPIDER = Path(__file__).parents[4].parent / "shared" / "data" / "spider" / "database"
 
@@ -298,3 +300,15 @@ def test_a_junk_duckdb_file_is_told_as_one(tmp_path: Path, length: int) -> None:
     with pytest.raises(OpenError, match="is not a DuckDB database, or it is damaged") as caught:
         open_database(path)
     assert "another program" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_table_costs_the_same_in_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of every name were looked for in every table: 10,000 tables were not opened in three minutes."""
+    calls: list[str | None] = []
+    monkeypatch.setattr(loaders, "words_of", lambda text: calls.append(text) or words_of(text))
+    with closing(sqlite3.connect(tmp_path / "many.sqlite")) as connection:
+        for number in range(40):
+            connection.execute(f"CREATE TABLE t{number} (a INTEGER)")
+        connection.commit()
+    with closing(open_database(tmp_path / "many.sqlite")) as database:
+        assert len(database.schema().tables) == 40 and len(calls) <= 80
