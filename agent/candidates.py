@@ -32,7 +32,7 @@ from agent.prompts.slots import Slots
 from agent.state import Attempt, DrawnPlan, Reading, State, Turn
 from tools.databases.choices import with_choices
 from tools.linking.link_schema import Link, Mentions, link, mentions
-from tools.linking.match_values import ValueMatch
+from tools.linking.match_values import ValueMatch, spellings
 from tools.linking.mentions import QuestionContext, with_plain_numbers
 from tools.linking.periods import period_definitions
 from tools.linking.taught import (
@@ -189,6 +189,17 @@ def applied_definitions(state: State, toolbox: AgentContext) -> list[Definition]
     """Those that the answer's SQL has. SQL that a person wrote or chose has none."""
     by_a_person = state["example"] or state["chosen"] or not state["sql"]
     return [] if by_a_person else used(definitions(state, toolbox), state["sql"], toolbox.database.dialect)
+
+
+def spellings_told(state: State, toolbox: AgentContext) -> list[str]:
+    """What an answer says of values that its SQL compares in several spellings."""
+    trees = parse_or_nothing(state["sql"], toolbox.database.dialect)
+    literals = {each.name for tree in trees for each in tree.find_all(exp.Literal)}
+    return [
+        f"Here {column} may be written {' or '.join(map('“{}”'.format, texts))}."
+        for ((_, column), _), texts in spellings(values_of(state)).items()
+        if {*texts} <= literals
+    ]
 
 
 def translated(toolbox: AgentContext, sql: str, state: State) -> str:

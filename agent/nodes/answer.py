@@ -18,6 +18,7 @@ from agent.candidates import (
     repeats_a_turn,
     same_sql,
     since,
+    spellings_told,
     translated,
     turn_of,
     values_of,
@@ -113,7 +114,9 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
     taught = toolbox.optional("present", partial(applied_definitions, state, toolbox), none)
     if toolbox.shown and taught:
         toolbox.shown = toolbox.optional("present", partial(in_taught_words, toolbox.shown, taught), toolbox.shown)
-    text = " ".join((in_words(state, toolbox), *(each.told for each in taught)))
+    nothing: list[str] = []
+    spelled = toolbox.optional("present", partial(spellings_told, state, toolbox), nothing)
+    text = " ".join((in_words(state, toolbox), *(each.told for each in taught), *spelled))
     turns = state.get("turns") or []
     if state["preview"] is not None:
         turns = toolbox.optional("remember", lambda: [*turns, turn_of(state)], turns)

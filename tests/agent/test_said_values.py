@@ -81,3 +81,38 @@ def test_a_denial_is_kept(model: LoadedModel, clinic: Database) -> None:
     for question in ("How many visits are not closed?", "How many visits aren't closed?"):
         answer, right = asked(model, clinic, question, "state <> 'closed'")
         assert right, answer.sql
+
+
+CLUB = """
+    CREATE TABLE member (member_id INT PRIMARY KEY, name VARCHAR, town VARCHAR, level VARCHAR);
+    INSERT INTO member VALUES (1, 'Ana', 'Zürich', 'Gold'), (2, 'Bo', 'zürich', 'gold'), (3, 'Cy', 'ZÜRICH', 'Silver'),
+        (4, 'Di', 'Bern', 'SILVER'), (5, 'Ed', 'Basel', 'Bronze'), (6, 'Fy', 'Bern', NULL);
+"""
+
+
+@pytest.fixture(scope="module")
+def club(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    path = tmp_path_factory.mktemp("club") / "club.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(CLUB)
+    database = open_database(path)
+    yield database
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("question", "right"),
+    [
+        ("How many members live in Zürich?", 3),
+        ("How many gold members are there?", 2),
+        ("How many members have level Silver?", 2),
+        ("How many members are not gold?", 3),
+        ("How many members live in Bern?", 2),
+    ],
+)
+def test_every_spelling_of_a_value(model: LoadedModel, club: Database, question: str, right: int) -> None:
+    """One of several spellings was taken for the value, and not even the one that was asked for."""
+    answer = Conversation(model.toolbox(club)).ask(question)
+    assert [tuple(row) for row in answer.rows] == [(right,)], answer.sql
+    if "Silver" in question:
+        assert "Here level may be written “SILVER” or “Silver”." in answer.answer

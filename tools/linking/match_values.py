@@ -253,7 +253,8 @@ class Hit:
 
 
 def match_values(database: Database, question: str, limit: int = 8) -> tuple[ValueMatch, ...]:
-    """At most `limit` matches, best first. The first call on a database builds its index (see `value_index`)."""
+    """Matches of at most `limit` values, best first, each in all spellings that a column has of it. The first call on a
+    database builds its index (see `value_index`)."""
     index = value_index(database)
     phrases = _phrases(question)
     hits: list[Hit] = []
@@ -262,8 +263,30 @@ def match_values(database: Database, question: str, limit: int = 8) -> tuple[Val
             if not any(phrase.overlaps(hit.phrase) for hit in hits):
                 hits += tier(index, phrase)
     hits += _in_large_columns(database, index, phrases)
-    telling = [hit for hit in hits if hit.score >= LEAST_SCORE]
-    return tuple(_match(question, hit) for hit in _ranked(telling, question)[:limit])
+    ranked = _ranked([hit for hit in hits if hit.score >= LEAST_SCORE], question)
+    kept = list(dict.fromkeys(_value_meant(hit.cell) for hit in ranked))[:limit]
+    return tuple(_match(question, hit) for hit in ranked if _value_meant(hit.cell) in kept)
+
+
+def _value_meant(cell: Cell) -> tuple[str, str, str]:
+    return cell.table, cell.column, in_one_spelling(cell.value)
+
+
+def in_one_spelling(value: str) -> str:
+    """The same for all spellings of a value that differ in case, accents or blanks alone.
+
+    >>> {in_one_spelling(text) for text in ("Zürich", "zurich ", "ZÜRICH")}
+    {'zurich'}
+    """
+    return " ".join(fold(value).split())
+
+
+def spellings(values: Sequence[ValueMatch]) -> dict[tuple[ColumnRef, str], list[str]]:
+    """The values of which a column has several spellings that the question may mean, with all of these."""
+    found: dict[tuple[ColumnRef, str], dict[str, None]] = defaultdict(dict)
+    for match in values:
+        found[(match.table, match.column), in_one_spelling(match.value)][match.value] = None
+    return {place: list(texts) for place, texts in found.items() if len(texts) > 1}
 
 
 def _phrases(question: str) -> list[Phrase]:

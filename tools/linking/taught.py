@@ -24,7 +24,7 @@ from typing import Literal
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tools.linking.match_values import ValueMatch
+from tools.linking.match_values import ValueMatch, in_one_spelling
 from tools.linking.mentions import CERTAIN, SURELY_VALUE
 from tools.linking.word_forms import keys, name_words, split, stem, word_set
 from tools.schema import Column, ColumnRef, Schema, derived
@@ -108,19 +108,22 @@ def as_said(known: Definition, question: str) -> Definition:
 
 
 def denied_values(schema: Schema, question: str, values: Sequence[ValueMatch]) -> Iterator[Definition]:
-    """The values right after a denial, "not closed", "isn't French", of which only one column holds each."""
+    """The values right after a denial, "not closed", "isn't French", of which only one column holds each, in one spelling or in
+    several."""
     for phrase, matches in _by_phrase(values).items():
         start = question.find(phrase)
         table = schema.table(matches[0].table)
         column = table.column(matches[0].column) if table else None
-        if len(matches) > 1 or start < 0 or not column or not table or not _DENIED.search(question[:start]):
+        meant = {(match.table, match.column, in_one_spelling(match.value)) for match in matches}
+        if len(meant) > 1 or start < 0 or not column or not table or not _DENIED.search(question[:start]):
             continue
         if type_kind(column.type) in ("text", None):
             place = exp.column(
                 exp.to_identifier(column.name, quoted=True), table=exp.to_identifier(table.name, quoted=True)
             )
-            equal = exp.EQ(this=place, expression=exp.Literal.string(matches[0].value))
-            meaning, name = f"{column.name} is {matches[0].value}", "_".join(keys(phrase))
+            texts = [exp.Literal.string(match.value) for match in matches]
+            equal = place.isin(*texts) if len(texts) > 1 else exp.EQ(this=place, expression=texts[0])
+            meaning, name = f"{column.name} is {' or '.join(match.value for match in matches)}", "_".join(keys(phrase))
             yield as_said(Definition(phrase, meaning, table.name, name, "condition", equal, certain=True), question)
 
 

@@ -4,11 +4,11 @@ Each rule of `tools.repair.rules` gets the tree of a statement that is its own, 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from tools.linking.match_values import ValueMatch
+from tools.linking.match_values import ValueMatch, in_one_spelling, spellings
 from tools.linking.mentions import QuestionContext
 from tools.linking.word_forms import NUMBER_WORDS, gender_codes
 from tools.repair.lost_columns import add_join
@@ -51,7 +51,8 @@ _BOUNDED = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 def move_literals(tree: exp.Query, schema: Schema, context: QuestionContext) -> exp.Query | None:
     """Moves a literal from a column that does not hold it to the only one that does, by the values found in the question; the
-    column's table is joined if necessary, and the literal is spelled as in the cell.
+    column's table is joined if necessary, and the literal is spelled as in the cell, or in all ways that differ in case,
+    accents or blanks alone.
 
     The value index found the text in another column, and in capitals:
 
@@ -62,9 +63,15 @@ def move_literals(tree: exp.Query, schema: Schema, context: QuestionContext) -> 
     >>> tree = parse_one("SELECT COUNT(*) FROM hero WHERE name = 'dc comics'")
     >>> move_literals(tree, schema, found).sql()
     "SELECT COUNT(*) FROM hero WHERE publisher = 'DC Comics'"
+    >>> both = tuple(ValueMatch("hero", "name", text, "thor", 1.0) for text in ("Thor", "THOR"))
+    >>> tree = parse_one("SELECT COUNT(*) FROM hero WHERE name <> 'Thor'")
+    >>> move_literals(tree, schema, QuestionContext("?", both)).sql()
+    "SELECT COUNT(*) FROM hero WHERE NOT name IN ('Thor', 'THOR')"
     """
     moved = [_moved(condition, schema, context.values) for condition in list(tree.find_all(exp.EQ))]
-    return tree if any(moved) else None
+    known = spellings(context.values)
+    spelled = [_in_all(node, known, schema) for node in list(tree.find_all(exp.EQ, exp.NEQ, exp.In))] if known else []
+    return tree if any((*moved, *spelled)) else None
 
 
 def _moved(condition: exp.EQ, schema: Schema, values: Sequence[ValueMatch]) -> bool:
@@ -115,6 +122,21 @@ def _hold_the_same(one: ColumnRef, other: ColumnRef, schema: Schema) -> bool:
     """Whether a join may equate the two columns, so that both may hold the same values."""
     pairs = joinable(schema).between(one[0].lower(), other[0].lower())
     return one != other and (one[1].lower(), other[1].lower()) in pairs
+
+
+def _in_all(node: exp.Expr, known: Mapping[tuple[ColumnRef, str], list[str]], schema: Schema) -> bool:
+    """Whether the comparison was changed."""
+    here = column_ref(node.this, schema) if isinstance(node.this, exp.Column) else None
+    literals = node.expressions if isinstance(node, exp.In) else [node.expression]
+    if here is None or not all(isinstance(each, exp.Literal) and each.is_string for each in literals):
+        return False
+    texts = dict.fromkeys(each.name for each in literals)
+    every = [text for each in texts for text in known.get((here, in_one_spelling(each)), [each])]
+    if {*every} <= {*texts}:
+        return False
+    either = exp.In(this=node.this.copy(), expressions=[exp.Literal.string(text) for text in dict.fromkeys(every)])
+    node.replace(exp.Not(this=either) if isinstance(node, exp.NEQ) else either)
+    return True
 
 
 def separate_values(tree: exp.Query, schema: Schema, context: QuestionContext) -> exp.Query | None:

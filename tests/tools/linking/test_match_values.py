@@ -288,3 +288,17 @@ def test_places() -> None:
         for place in places(word)
     }
     assert "usa" in places("united states")
+
+
+def test_a_value_is_found_in_all_its_spellings(tmp_path: Path) -> None:
+    """They took each other's places in the list: of two towns in six spellings each the second had two."""
+    written = [case(town) for town in ("Zürich", "Basel") for case in (str, str.lower, str.upper)]
+    towns = [town + blank for town in written for blank in ("", " ")]
+    with closing(sqlite3.connect(tmp_path / "club.sqlite")) as connection:
+        connection.execute("CREATE TABLE club (town TEXT)")
+        connection.executemany("INSERT INTO club VALUES (?)", [(town,) for town in towns])
+        connection.commit()
+    database = open_database(tmp_path / "club.sqlite", engine="sqlite")
+    found = match_values(database, "Clubs of zurich and Basel", limit=2)
+    database.close()
+    assert sorted(match.value for match in found) == sorted(towns)

@@ -258,6 +258,34 @@ def test_a_gender_that_is_named_is_a_condition(sql: str, values: list[ValueMatch
     check("genders", sql, MEMBERS, QuestionContext("", tuple(values)), then)
 
 
+SPELT = (
+    [ValueMatch("club", "town", text, "zurich", 1.0) for text in ("Zürich", "zürich", "ZÜRICH ")]
+    + [ValueMatch("club", "town", "Bern", "Bern", 1.0), ValueMatch("club", "name", "zürich", "zurich", 1.0)]
+)  # fmt: skip
+ALL = "town IN ('Zürich', 'zürich', 'ZÜRICH ')"
+
+
+@pytest.mark.parametrize(
+    ("condition", "then"),
+    [
+        ("town = 'zürich'", ALL),
+        ("town = 'Zurich'", ALL),
+        ("town <> 'Zürich'", f"NOT {ALL}"),
+        ("town IN ('Bern', 'Zürich')", "town IN ('Bern', 'Zürich', 'zürich', 'ZÜRICH ')"),
+        ("town = 'Bern'", None),
+        ("name = 'Zürich'", "name = 'zürich'"),
+        ("town = name", None),
+        ("town IN (SELECT 'zürich')", None),
+        ("town > 'zürich'", None),
+    ],
+)
+def test_every_spelling_of_a_value_is_compared(condition: str, then: str | None) -> None:
+    """One of several spellings was taken for the value: 1 member lived in Zürich, of 3."""
+    schema = Schema((Table("club", (Column("name", "TEXT"), Column("town", "TEXT"))),), "sqlite")
+    start = "SELECT COUNT(*) FROM club WHERE "
+    check("literals", start + condition, schema, QuestionContext("?", tuple(SPELT)), then and start + then)
+
+
 @pytest.mark.parametrize(("sql", "then"), GROUPS)
 def test_groups_fix_what_is_shown(sql: str, then: str | None) -> None:
     check("grouped", sql, STORES, QuestionContext(""), then)
