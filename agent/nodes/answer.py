@@ -27,7 +27,7 @@ from agent.context import AgentContext
 from agent.nodes.link import without_unmeant
 from agent.observe.audit import run_sql
 from agent.observe.step_record import tool_step
-from agent.presentation.checks import result_doubts
+from agent.presentation.checks import pooled, result_doubts
 from agent.presentation.headings import in_taught_words
 from agent.presentation.present import plainly, present
 from agent.presentation.sentence import sentence
@@ -116,7 +116,11 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
         toolbox.shown = toolbox.optional("present", partial(in_taught_words, toolbox.shown, taught), toolbox.shown)
     nothing: list[str] = []
     spelled = toolbox.optional("present", partial(spellings_told, state, toolbox), nothing)
-    text = " ".join((in_words(state, toolbox), *(each.told for each in taught), *spelled))
+    together = ""
+    if shown := toolbox.shown:
+        together = toolbox.optional("present", partial(pooled, state["sql"], shown, toolbox.database.dialect), "")
+    told = (in_words(state, toolbox), together, *(each.told for each in taught), *spelled)
+    text = " ".join(filter(None, told))
     turns = state.get("turns") or []
     if state["preview"] is not None:
         turns = toolbox.optional("remember", lambda: [*turns, turn_of(state)], turns)

@@ -5,6 +5,7 @@ import re
 from sqlglot import exp
 
 from agent.presentation.shown import Shown
+from tools.linking.match_values import in_one_spelling
 from tools.linking.word_forms import name_words
 from tools.schema import Schema
 from tools.sql.scope import parse_or_nothing
@@ -15,6 +16,8 @@ _SHARE = re.compile(
 )
 _AVERAGE = re.compile(r"\b(?:average|mean)\s+\w+", re.I)
 _EACH = re.compile(r"\b(?:for|by|in|of|per)\s+(?:each|every)\s+(\w+)|\bof\s+every\s+(\w+)", re.I)
+_PER = re.compile(r"\bper\s+(?!cent\b|capita\b|hundred\b)(\w+)", re.I)
+_FEW = 6
 _SHARE_WORDS = {"share", "percentage", "percent", "proportion", "fraction", "ratio", "rate", "pct"}
 _AVERAGE_WORDS = {"average", "avg", "mean"}
 
@@ -28,7 +31,7 @@ def result_doubts(question: str, sql: str, shown: Shown, schema: Schema) -> list
         _level(question, shown),
         _repeated(shown),
         _no_share(question, trees[0], shown),
-        _one_for_each(question, shown),
+        _one_for_each(question, trees[0], shown),
     ]
     return [each for each in found if each]
 
@@ -67,9 +70,24 @@ def _no_share(question: str, tree: exp.Expr, shown: Shown) -> str:
     return ""
 
 
-def _one_for_each(question: str, shown: Shown) -> str:
-    """One number for all does not say what each has."""
-    each = _EACH.search(question)
+def _one_for_each(question: str, tree: exp.Expr, shown: Shown) -> str:
+    """One number for all does not say what each has; "per employee" may mean a ratio or an average."""
+    each = _EACH.search(question) or (None if tree.find(exp.Div, exp.Avg) else _PER.search(question))
     if each is None or len(shown.rows) != 1 or len(shown.columns) != 1:
         return ""
-    return f"The question asks about each {each.group(1) or each.group(2)}; this is one number for all."
+    return f"The question asks about each {next(filter(None, each.groups()))}; this is one number for all."
+
+
+def pooled(sql: str, shown: Shown, dialect: str) -> str:
+    """That one number is of several values together, which "in Bern and Basel" may mean or not; empty if it is not."""
+    trees = parse_or_nothing(sql, dialect)
+    select = trees[0] if len(trees) == 1 else None
+    one = isinstance(select, exp.Select) and not select.args.get("group") and len(select.expressions) == 1
+    if not select or not one or not select.expressions[0].find(exp.AggFunc) or not (where := select.args.get("where")):
+        return ""
+    either = where.this
+    if not isinstance(either, exp.In) or not all(isinstance(each, exp.Literal) for each in either.expressions):
+        return ""
+    values = list({in_one_spelling(each.name): each.name for each in either.expressions}.values())
+    known = 1 < len(values) <= _FEW and len(shown.rows) == 1
+    return f"This is of {', '.join(values[:-1])} and {values[-1]} together." if known else ""

@@ -127,7 +127,12 @@ def _count(node: exp.Expr, schema: Schema) -> str:
 
 
 def _prefixed(prefix: str) -> Callable[[exp.Expr, Schema], str]:
-    return lambda node, schema: f"{prefix} {_of(node.this, schema)}"
+    return lambda node, schema: _once(prefix, _of(node.this, schema))
+
+
+def _once(prefix: str, text: str) -> str:
+    """A column that is called "total" has no "total total"."""
+    return text if prefix in text.split() else f"{prefix} {text}"
 
 
 def _extreme(number: str, moment: str) -> Callable[[exp.Expr, Schema], str]:
@@ -143,7 +148,7 @@ def _inner(node: exp.Expr, schema: Schema) -> str:
 
 
 def _total(node: exp.Expr, schema: Schema) -> str:
-    return _met(node.this, schema) or f"total {_of(node.this, schema)}"
+    return _met(node.this, schema) or _once("total", _of(node.this, schema))
 
 
 def _met(node: exp.Expr, schema: Schema) -> str:
@@ -211,8 +216,9 @@ Run = Callable[[str], Result | QueryError]
 Labels = Mapping[str, tuple[str, ...]]
 """Declared label columns by table, in lower case."""
 
-_NAMES = ("name", "title", "label", "full name")
-_PERSON = ("first name", "last name")
+_NAMES = ("name", "full name")
+_COMPANY, _TITLES = "company name", ("title", "label")
+_PERSON = ("first name", "last name")  # before a title, which is their job's
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,19 +230,18 @@ class Named:
 
 
 def label_columns(table: Table, declared: Labels) -> tuple[str, ...]:
-    """The columns that name a row of the table: those declared, `name` or `title`, first and last name, `singer_name`, or the
-    only text that is no key. None if no rule is sure.
+    """The columns that name a row of the table: those declared, `name`, `singer_name`, first and last name, the company before
+    its contact, `title`, or the only text that is no key. None if no rule is sure.
     """
     if found := [name for name in declared.get(table.name.casefold(), ()) if table.column(name)]:
         return tuple(found)
     texts = {" ".join(name_words(each.name)): each.name for each in table.columns if type_kind(each.type) == "text"}
     own = " ".join(map(stem, name_words(table.name)))
-    for wanted in (*_NAMES, f"{own} name", f"{own} title"):
-        if wanted in texts:
-            return (texts[wanted],)
-    if all(part in texts for part in _PERSON):
-        return tuple(texts[part] for part in _PERSON)
-    ending = [name for spelt, name in texts.items() if spelt.endswith(_NAMES[:2])]
+    first, last = (*_NAMES, f"{own} name"), (_COMPANY, *_TITLES, f"{own} title")
+    for parts in (*((each,) for each in first), _PERSON, *((each,) for each in last)):
+        if all(part in texts for part in parts):
+            return tuple(texts[part] for part in parts)
+    ending = [name for spelt, name in texts.items() if spelt.endswith(("name", "title"))]
     if len(ending) == 1:
         return (ending[0],)
     keys = {each.name for each in table.columns if each.primary_key}

@@ -1,5 +1,5 @@
 """Makes of a query's result what people are shown, and the one statement that gives it. The rows stay the query's; columns may
-be added to its own."""
+be added to its own, and rows that a query leaves in no order stand in that of time."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,6 +32,7 @@ from tools.schema import Schema
 from tools.sql.scope import one_value, owner, parse_or_nothing
 
 Cells = Sequence[Sequence[Any]]
+_SPANS = ("year", "month", "day", "hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,22 @@ class _Item:
 
 def present(result: Result, sql: str, schema: Schema, run: Run, labels: Labels | None = None) -> Shown:
     """What is shown of a result of `sql`. `run` runs a further query under the same limits and the same guard as the first."""
-    return replace(_presented(result, sql, schema, run, labels), done=what_was_done(sql, schema))
+    shown = replace(_presented(result, sql, schema, run, labels), done=what_was_done(sql, schema))
+    return _in_time(shown, _select(sql, schema.dialect))
+
+
+def _in_time(shown: Shown, select: exp.Select | None) -> Shown:
+    """Groups of one day, month or year each in the order of time, where the query sorts by nothing."""
+    unsorted = select is not None and select.args.get("group") and not select.args.get("order")
+    if not unsorted or shown.truncated:
+        return shown
+    for place, column in enumerate(shown.columns):
+        if column.kind == "time" or column.heading in _SPANS:
+            cells = [row[place] for row in shown.rows if row[place] is not None]
+            if len({*map(type, cells)}) == 1 and all(str(cell)[:1].isdigit() for cell in cells):
+                known = sorted((row for row in shown.rows if row[place] is not None), key=lambda row: row[place])
+                return replace(shown, rows=(*known, *(row for row in shown.rows if row[place] is None)))
+    return shown
 
 
 def _presented(result: Result, sql: str, schema: Schema, run: Run, labels: Labels | None) -> Shown:

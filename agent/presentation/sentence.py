@@ -33,8 +33,12 @@ def plural(noun: str) -> str:
 
     >>> plural("album"), plural("cities"), plural("order line"), plural("genre"), plural("person")
     ('albums', 'cities', 'order lines', 'genres', 'people')
+    >>> plural("taxis"), plural("analysis"), plural("seattle weather")
+    ('taxis', 'analyses', 'rows of seattle weather')
     """
     first, _, last = noun.rpartition(" ")
+    if last in _UNCOUNTED:
+        return noun if noun.startswith("rows of ") else f"rows of {noun}"
     if stem(last) == last:
         last = _plural_word(last)
     return f"{first} {last}".strip()
@@ -45,9 +49,13 @@ def singular(noun: str) -> str:
 
     >>> singular("albums"), singular("order lines"), singular("people"), singular("genres")
     ('album', 'order line', 'person', 'genre')
+    >>> singular("taxis"), singular("rows of seattle weather")
+    ('taxi', 'row of seattle weather')
     """
+    if noun.startswith("rows of "):
+        return noun.replace("rows", "row", 1)
     first, _, last = noun.rpartition(" ")
-    return f"{first} {stem(last)}".strip()
+    return f"{first} {last[:-1] if _IS_PLURAL.search(last) else stem(last)}".strip()
 
 
 def counted(count: int, noun: str) -> str:
@@ -67,12 +75,20 @@ def without_key_word(name: str) -> str:
     return " ".join(own)
 
 
-_PLURALS = {"person": "people", "child": "children", "man": "men", "woman": "women", "foot": "feet", "mouse": "mice"}
+_UNCOUNTED = word_set("weather data information equipment traffic staff inventory music feedback luggage furniture software")
+_IS_PLURAL = re.compile(r"^(?!axis$|.*sis$).*is$")  # "taxis", unlike "analysis"
+_PLURALS = {
+    "axis": "axes", "person": "people", "child": "children", "man": "men", "woman": "women", "foot": "feet", "mouse": "mice",
+}  # fmt: skip
 
 
 def _plural_word(word: str) -> str:
     if word in _PLURALS:
         return _PLURALS[word]
+    if word.endswith("sis"):
+        return word[:-2] + "es"
+    if _IS_PLURAL.search(word):
+        return word
     if re.search(r"[^aeiou]y$", word):
         return word[:-1] + "ies"
     return word + ("es" if re.search(r"(s|x|z|ch|sh)$", word) else "s")

@@ -1,13 +1,17 @@
-"""Columns that are added to a query's own, and the headings of all. The query's rows never change.
+"""Columns that are added to a query's own, and the headings of all. The query's rows never change, but for the order of time.
 
 The one sentence of an answer: it answers, and claims no order that there is not.
 """
 
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agent.presentation.checks import result_doubts
+from agent.presentation.checks import pooled, result_doubts
 from agent.presentation.done import difference
 from agent.presentation.present import present
 from agent.presentation.sentence import result_sentence
@@ -306,6 +310,8 @@ def test_what_was_done_is_said_in_one_line(explain: Explain, sql: str, told: str
         ("What is the average price?", "SELECT sum(price) FROM albums", "asks for an average"),
         ("What is the average price?", "SELECT avg(price) FROM albums", ""),
         ("How many albums are there for each genre?", "SELECT count(*) FROM albums", "about each genre"),
+        ("The number of albums per genre", "SELECT count(*) FROM albums", "about each genre"),
+        ("The average price per album", "SELECT avg(price) FROM albums", ""),
         ("How many albums are there?", "SELECT count(*) FROM albums", ""),
     ],
 )  # fmt: skip
@@ -323,3 +329,74 @@ def test_readings_differ_in_words_and_results_are_told_in_short(shop: Database) 
     result = shop.execute("SELECT title, price FROM albums ORDER BY album_id")
     assert isinstance(result, Result)
     assert in_short(result) == "4 rows: One 9.50, Two 12.25 …"
+
+
+SHOPS = """
+    CREATE TABLE employees (employee_id INTEGER PRIMARY KEY, first_name TEXT, last_name TEXT, title TEXT);
+    INSERT INTO employees VALUES (1, 'Ann', 'Ng', 'Agent'), (2, 'Bo', 'Li', 'Agent');
+    CREATE TABLE customers (customer_id INTEGER PRIMARY KEY, contact_name TEXT, company_name TEXT, contact_title TEXT);
+    INSERT INTO customers VALUES (1, 'Al', 'Acme', 'Owner'), (2, 'Bea', 'Bolt', 'Owner');
+    CREATE TABLE taxis (taxi_id INTEGER PRIMARY KEY, customer_id INTEGER REFERENCES customers, employee_id INTEGER REFERENCES
+        employees, total REAL, made_on TEXT);
+    INSERT INTO taxis VALUES (1, 1, 2, 5, '2024-02-01'), (2, 1, 2, 7, '2024-01-01'), (3, 2, 1, 1, '2023-05-05');
+    CREATE TABLE seattle_weather (day TEXT);
+    INSERT INTO seattle_weather VALUES ('2024-01-01'), ('2024-01-02');
+"""
+
+
+@pytest.fixture(scope="module")
+def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    path = tmp_path_factory.mktemp("shops") / "shops.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(SHOPS)
+    database = open_database(path, engine="sqlite")
+    yield database
+    database.close()
+
+
+def shown_of(database: Database, sql: str, rows: Sequence[tuple[object, ...]] | None = None) -> Shown:
+    """rows: the result's, in an order that an engine may give them."""
+    result = database.execute(sql)
+    assert isinstance(result, Result)
+    given = result if rows is None else replace(result, rows=tuple(rows))
+    return present(given, sql, database.schema(), database.execute)
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT employee_id, count(*) FROM taxis GROUP BY employee_id", "2 employees; Bo Li leads with 2 taxis."),
+        ("SELECT customer_id, sum(total) FROM taxis GROUP BY customer_id", "2 customers; Acme leads with a total of 12."),
+        ("SELECT sum(total) FROM taxis", "Total: 13."),
+        ("SELECT count(*) FROM taxis", "3 taxis."),
+        ("SELECT count(*) FROM taxis WHERE total = 1", "1 taxi."),
+        ("SELECT count(*) FROM seattle_weather", "2 rows of seattle weather."),
+        ("SELECT count(*) FROM seattle_weather WHERE day > '2024-01-01'", "1 row of seattle weather."),
+    ],
+)
+def test_people_companies_and_plurals(shops: Database, sql: str, told: str) -> None:
+    """Employees were called by their jobs, and there were a "total total", "taxises" and "365 seattle weathers"."""
+    assert result_sentence(shown_of(shops, sql)) == told
+
+
+def test_months_come_in_their_order(shops: Database) -> None:
+    sql = "SELECT strftime('%Y-%m', made_on), count(*) FROM taxis GROUP BY 1"
+    rows = [("2024-02", 1), ("2023-05", 1), (None, 2), ("2024-01", 1)]
+    months = ["2023-05", "2024-01", "2024-02", None]
+    assert [row[0] for row in shown_of(shops, sql, rows).rows] == months
+    ordered = shown_of(shops, f"{sql} ORDER BY 2 DESC", rows)
+    assert [row[0] for row in ordered.rows] == [row[0] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT count(*) FROM employees WHERE last_name IN ('Ng', 'Li')", "This is of Ng and Li together."),
+        ("SELECT last_name, count(*) FROM employees WHERE last_name IN ('Ng', 'Li') GROUP BY last_name", ""),
+        ("SELECT count(*) FROM employees WHERE last_name IN ('Ng', 'NG')", ""),
+        ("SELECT first_name FROM employees WHERE last_name IN ('Ng', 'Li')", ""),
+    ],
+)
+def test_values_that_were_pooled_are_said(shops: Database, sql: str, told: str) -> None:
+    """ "How many are in A and B" was one number without a word."""
+    assert pooled(sql, shown_of(shops, sql), "sqlite") == told
