@@ -118,8 +118,8 @@ class Verifier:
 
     tap: whose states it reads, as in `decoding.engine.target.Target`. weights: [3 * hidden], float32. look_below: others are
     looked for where an answer's confidence is lower. margin: by how much another reading's worth must be higher to be the
-    answer. calibration: how often answers that were chosen by their worth, its only feature, are right; None if that was not
-    fitted. about: how the verifier was fitted, as JSON values.
+    answer. calibration: how often answers that were chosen by their worth are right, from their `features`; None if that was
+    not fitted. about: how the verifier was fitted, as JSON values.
     """
 
     tap: int
@@ -136,8 +136,11 @@ class Verifier:
 
     def worth(self, found: Vector, confidence: float) -> float:
         """Its log odds and those of the confidence, which sees other signs: a fit gives both about the same weight."""
-        bounded = min(max(confidence, LEAST), 1 - LEAST)
-        return self.log_odds(found) + math.log(bounded / (1 - bounded))
+        return self.log_odds(found) + _log_odds(confidence)
+
+    def features(self, found: Vector, confidence: float, votes: int) -> dict[str, float]:
+        """What tells how likely a compared reading is right. votes: how many of the other plans give its rows."""
+        return {"verifier": self.log_odds(found), "first": _log_odds(confidence), "votes": float(votes)}
 
     def write(self, folder: Path) -> Path:
         """Write the file into the adapter's folder; returns its path."""
@@ -147,6 +150,11 @@ class Verifier:
         path = folder / VERIFIER_FILE
         path.write_bytes(save({"weights": self.weights}, {name: json.dumps(value) for name, value in said.items()}))
         return path
+
+
+def _log_odds(confidence: float) -> float:
+    bounded = min(max(confidence, LEAST), 1 - LEAST)
+    return math.log(bounded / (1 - bounded))
 
 
 def summary(states: Array, sql_tokens: int) -> Vector:

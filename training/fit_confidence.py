@@ -95,7 +95,7 @@ def logistic(records: Sequence[Marked], below: float = 0.0, about: Mapping[str, 
     names = sorted({name for record in records for name in record.features})
     values = np.array([[record.features.get(name, np.nan) for name in names] for record in records])
     means, scales = np.nanmean(values, 0), np.nanstd(values, 0)
-    scales[scales == 0] = 1.0
+    scales[scales < 1e-5] = 1.0  # a constant up to rounding; smaller scales would be written as 0
     rows = np.nan_to_num((values - means) / scales)  # what is not known counts as its mean
     bias, *weights = newton(rows, np.array([record.correct for record in records], np.float64), PENALTY)
     each = zip(names, means, scales, weights, strict=True)

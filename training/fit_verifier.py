@@ -175,7 +175,7 @@ def fit(pools: Sequence[Pool], tap: int, look_below: float, margin: float, about
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """An answer that was chosen after a second look, with its worth as its only feature."""
+    """An answer that was chosen after a second look, with its `Verifier.features`."""
 
     db_id: str
     features: Mapping[str, float]
@@ -206,7 +206,7 @@ def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> tuple[Verifier, Map
 
 def _chosen(pool: Pool, verifier: Verifier) -> Chosen:
     best = _by_verifier(pool.candidates, verifier)
-    return Chosen(pool.db_id, {"worth": _worth(best, verifier)}, best.right)
+    return Chosen(pool.db_id, verifier.features(_summary(best), _confidence(best), best.votes), best.right)
 
 
 def figures(pools: Sequence[Pool], verifier: Verifier) -> dict[str, Any]:

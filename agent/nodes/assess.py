@@ -357,16 +357,16 @@ def _compared(readings: Sequence[RankedReading], toolbox: AgentContext) -> tuple
         return [replace(one, worth=one.confidence) for one in readings], []
     start = perf_counter()
     summaries = query_summaries([one.state for one in readings], toolbox, verifier.tap)
-    worths = [verifier.worth(each, one.confidence) for each, one in zip(summaries, readings, strict=True)]
-    made = [_judged_by(worth, one, verifier, toolbox) for worth, one in zip(worths, readings, strict=True)]
+    made = [_judged_by(verifier, each, one, toolbox) for each, one in zip(summaries, readings, strict=True)]
     return made, [tool_step("verify", since(start), f"{len(readings)} reading" + "s" * (len(readings) > 1))]
 
 
-def _judged_by(worth: float, reading: RankedReading, verifier: Verifier, toolbox: AgentContext) -> RankedReading:
-    """The reading with its worth and, where it is known how often readings of that worth are right, a confidence by it."""
-    calibration, schema = verifier.calibration, toolbox.database.schema()
-    judgement = judge(reading.state, schema, calibration, {"worth": worth}) if calibration else reading.judgement
-    return replace(reading, worth=worth, judgement=judgement)
+def _judged_by(verifier: Verifier, summary: Vector, reading: RankedReading, toolbox: AgentContext) -> RankedReading:
+    """The reading with its worth and, where it is known how often such readings are right, a confidence by what tells."""
+    known, judgement = verifier.features(summary, reading.confidence, reading.votes), reading.judgement
+    if verifier.calibration:
+        judgement = judge(reading.state, toolbox.database.schema(), verifier.calibration, known)
+    return replace(reading, worth=verifier.worth(summary, reading.confidence), judgement=judgement)
 
 
 def _best(readings: Sequence[RankedReading], toolbox: AgentContext) -> dict[str, Any]:

@@ -4,13 +4,14 @@ sqlagent eval held_out --no-rerank --data DIR --out RECORDS
 sqlagent eval held_out --data DIR --out ANSWERS
 sqlagent train confidence --records RECORDS --answers ANSWERS --adapter FOLDER
 sqlagent train verifier collect --data DIR --plans 10 --out POOLS          questions on the training databases
-sqlagent train verifier collect --data DIR --held-out --out MEASURED      those on the held-out databases
-sqlagent train verifier --pools POOLS --held-out MEASURED --adapter FOLDER
+sqlagent train verifier collect --dataset held_out --data DIR --out MEASURED
+sqlagent train verifier collect --dataset authored --data training/authored --sample 500 --out AUTHORED
+sqlagent train verifier --pools POOLS --held-out MEASURED --held-out AUTHORED --adapter FOLDER
 """
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -54,7 +55,7 @@ def confidence(adapter: AdapterFolder, records: Records, answers: AnswerRecords 
             name: " and ".join(dict.fromkeys(str(each[name]) for each in settings))
             for name in ("dataset", "engine", "questions")
         }
-        about["adapter"] = Path(settings[0]["adapter"]).name  # a folder means nothing on other machines
+        about["adapter"] = adapter.name  # a folder means nothing on other machines
         fitted = fit([each for folder in records for each in read_records(folder / "records.jsonl", Record)], about)
         made, figures = fitted.calibration, dict(fitted.cross_validated)
         for folder in answers or ():
@@ -90,8 +91,8 @@ def verifier(
     ctx: typer.Context,
     pools: Annotated[list[Path] | None, Pools] = None,
     held_out: Annotated[
-        Path | None,
-        typer.Option("--held-out", help="Pools to measure on, and to fit how sure the chosen answers are.",
+        list[Path] | None,
+        typer.Option("--held-out", help="Pools to measure on, and to fit how sure the chosen answers are; repeatable.",
                      exists=True, file_okay=False),
     ] = None,
     adapter: Annotated[
@@ -114,7 +115,7 @@ def verifier(
     with exit_codes.plain_errors():
         from training.fit_verifier import Pool, calibrated, figures, fit
 
-        settings = [read_json(folder / "settings.json") for folder in (*pools, *filter(None, [held_out]))]
+        settings = [read_json(folder / "settings.json") for folder in (*pools, *(held_out or ()))]
         for name in ("adapter", "tap"):
             if len(found := {str(each[name]) for each in settings}) > 1:
                 raise DatasetError(
@@ -126,7 +127,7 @@ def verifier(
                 f"the pools have other readings below {lowest:g} alone: give --look-below {lowest:g} or less"
             )
         read = [pool for folder in pools for pool in read_records(folder / "records.jsonl", Pool)]
-        measured = read_records(held_out / "records.jsonl", Pool) if held_out else []
+        measured = [pool for folder in held_out or () for pool in read_records(folder / "records.jsonl", Pool)]
         shared = {pool.db_id for pool in read} & {pool.db_id for pool in measured}
         if shared:
             raise DatasetError(f"--held-out has databases of --pools ({', '.join(sorted(shared))}): choose others")
@@ -135,7 +136,8 @@ def verifier(
         figured: dict[str, Any] = {}
         if measured:
             made, trusted = calibrated(made, measured)
-            figured = figures(measured, made) | {"confidence": trusted}
+            figured = {str(folder.name): figures(read_records(folder / "records.jsonl", Pool), made) for folder in held_out}
+            figured["confidence"] = trusted
         output.report(f"wrote {made.write(adapter)}")
         output.print_json(figured)
 
@@ -143,12 +145,17 @@ def verifier(
 @app.command("collect")
 def collect(
     data: Annotated[
-        Path, typer.Option("--data", help="Folder with spider/ and spider_syn/.", exists=True, file_okay=False)
+        Path,
+        typer.Option("--data", help="Folder with spider/ and spider_syn/, or training/authored.", exists=True, file_okay=False),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the pools; a collection there goes on.")],
-    held_out: Annotated[
-        bool, typer.Option("--held-out", help="Ask about the databases that training leaves out, to measure on.")
-    ] = False,
+    dataset: Annotated[
+        Literal["held_out", "authored"] | None,
+        typer.Option("--dataset", help="Ask about databases that training leaves out, to measure on."),
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", min=1, help="Only N questions of --dataset, drawn as in `eval`.")
+    ] = None,
     per_database: Annotated[
         int, typer.Option("--per-database", min=1, help="Most questions on each training database.")
     ] = 5,
@@ -171,9 +178,9 @@ def collect(
     with exit_codes.plain_errors():
         from training.fit_verifier import collect, training_examples
 
-        examples = load_dataset("held_out", data) if held_out else training_examples(data, per_database, seed)
+        examples = load_dataset(dataset, data, sample=sample) if dataset else training_examples(data, per_database, seed)
         loaded = load_model(ModelChoice(model=model, adapter=adapter))
         known = loaded.decoder.adapter
-        settings = {"adapter": adapter_sha256(known) if known else "none", "held_out": held_out, "seed": seed}
+        settings = {"adapter": adapter_sha256(known) if known else "none", "dataset": dataset, "seed": seed}
         made = collect(examples, loaded, tap, out, settings, look_below=look_below, plans=plans, at_once=at_once)
         output.print_json({"questions": len(made), "candidates": sum(len(pool.candidates) for pool in made)})

@@ -136,7 +136,7 @@ def test_the_command_writes_what_the_agent_reads(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     found = read_calibration(adapter)
     assert found is not None
-    assert found.about["databases"] == ["a", "b", "c", "d"]
+    assert (found.about["adapter"], found.about["databases"]) == ("adapter", ["a", "b", "c", "d"])
     assert json.loads(done.stdout)["auroc"] == found.about["cross_validated"]["auroc"] > 0.8
 
 
@@ -206,9 +206,9 @@ def test_the_calibration_says_how_often_the_chosen_answers_are_right() -> None:
     made = fit_fit_verifier(pools(3000, "ab"), 7, 0.7, 0.1, {})
     found, figures_of_trust = calibrated(made, pools(600, "cd", seed=2))
     assert found.calibration is not None and found.weights is made.weights
-    worth = found.worth(np.array([2, 0, 0], np.float32), 0.6)
-    assert found.calibration.confidence({"worth": worth}) > 0.8
-    assert found.calibration.confidence({"worth": worth - 6}) < 0.2
+    known = found.features(np.array([2, 0, 0], np.float32), 0.6, votes=0)
+    assert found.calibration.confidence(known) > 0.8
+    assert found.calibration.confidence(known | {"verifier": known["verifier"] - 6}) < 0.2
     assert figures_of_trust["n"] == 600
     assert figures_of_trust["expected_calibration_error"] < 0.15  # 0.33 if a third were said of each
     assert figures_of_trust["auroc"] > 0.95
@@ -243,15 +243,17 @@ def written(folder: Path, made: list[Pool], tap: int = 7) -> str:
 
 
 def test_the_command_writes_what_the_agent_reads_fit_verifier(tmp_path: Path) -> None:
-    fitted, measured = written(tmp_path / "a", pools(300, "ab")), written(tmp_path / "b", pools(30, "cd"))
-    command = ["train", "verifier", "--pools", fitted, "--held-out", measured, "--adapter", str(tmp_path)]
-    done = CliRunner().invoke(app, command)
+    fitted = written(tmp_path / "a", pools(300, "ab"))
+    measured = [written(tmp_path / "b", pools(30, "cd")), written(tmp_path / "c", pools(20, "ef", seed=3))]
+    command = ["train", "verifier", "--pools", fitted, "--adapter", str(tmp_path)]
+    done = CliRunner().invoke(app, [*command, "--held-out", measured[0], "--held-out", measured[1]])
     assert done.exit_code == 0, done.output
     found = read_verifier(tmp_path)
     assert found is not None
     assert (found.tap, found.about["adapter"], found.about["questions"]) == (7, "abc", ["300:xyz"])
-    assert json.loads(done.stdout)["questions"] == json.loads(done.stdout)["confidence"]["n"] == 30
-    assert found.calibration is not None and set(found.calibration.weights) == {"worth"}
+    said = json.loads(done.stdout)
+    assert (said["b"]["questions"], said["c"]["questions"], said["confidence"]["n"]) == (30, 20, 50)
+    assert found.calibration is not None and set(found.calibration.weights) == {"verifier", "first", "votes"}
 
 
 @pytest.mark.parametrize(

@@ -82,10 +82,10 @@ def test_a_reading_that_is_hardly_better_is_offered_only(talk: Talk, worths: dic
     assert [other["sql"] for other in answer.alternatives] == [OLD, FRANCE]
 
 
-def test_what_was_compared_has_the_confidence_of_its_worth(talk: Talk, worths: dict[str, float]) -> None:
-    """Guards against the confidence of a first answer, 0.62 for all, and against the worth of another reading."""
+def test_what_was_compared_has_the_confidence_of_its_odds(talk: Talk, worths: dict[str, float]) -> None:
+    """Guards against the confidence of a first answer, 0.62 for all, and against the odds of another reading."""
     worths |= {SPAIN: 0.5, FRANCE: 0.7, OLD: 0.9}
-    by_worth = Calibration(0.25, {"worth": Weight(0.5, 1.0, 2.0)}, 0.6)  # 0.5 are the log odds of 0.62
+    by_worth = Calibration(0.25, {"first": Weight(0.5, 1.0, 2.0), "verifier": Weight(0.0, 1.0, 2.0)}, 0.6)
     answer = looked(talk, replace(verifier(), calibration=by_worth)).ask(QUESTION)
     assert (answer.sql, answer.confidence) == (OLD, pytest.approx(1 / (1 + exp(-(0.25 + 2 * 0.9)))))
     odds = {SPAIN: 0.25 + 2 * 0.5, FRANCE: 0.25 + 2 * 0.7}
@@ -97,9 +97,20 @@ def test_what_was_compared_has_the_confidence_of_its_worth(talk: Talk, worths: d
 
 def test_an_answer_that_comparing_makes_doubtful_is_headed(talk: Talk, worths: dict[str, float]) -> None:
     worths |= {SPAIN: -0.5, FRANCE: -0.6, OLD: -0.7}
-    by_worth = Calibration(0.0, {"worth": Weight(0.5, 1.0, 2.0)}, 0.5)
+    by_worth = Calibration(0.0, {"verifier": Weight(0.0, 1.0, 2.0)}, 0.5)
     answer = looked(talk, replace(verifier(), calibration=by_worth)).ask(QUESTION)
     assert (answer.sql, answer.probably_wrong) == (SPAIN, True)
+
+
+def test_plans_that_give_the_same_rows_make_an_answer_surer(talk: Talk, worths: dict[str, float]) -> None:
+    """Guards against a confidence that does not know how many plans agree."""
+    worths |= {SPAIN: 0.5, FRANCE: 0.4, OLD: 0.3}
+    by_votes = Calibration(0.0, {"votes": Weight(0.0, 1.0, 1.0)}, 0.0)
+    conversation = talk(PLAN, SPAIN, *PLANS[:-1], PLAN, FRANCE, rerank=True)
+    conversation.toolbox.calibration, conversation.toolbox.verifier = SURE, replace(verifier(), calibration=by_votes)
+    answer = conversation.ask(QUESTION)
+    assert (answer.sql, answer.votes) == (SPAIN, 1)
+    assert answer.confidence == pytest.approx(1 / (1 + exp(-1)))
 
 
 def test_an_answer_with_enough_confidence_is_not_looked_at_again(talk: Talk, worths: dict[str, float]) -> None:
@@ -136,7 +147,7 @@ def test_a_summary_tells_plan_and_sql_apart() -> None:
 
 def test_a_verifier_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_verifier(tmp_path) is None
-    by_worth = Calibration(0.25, {"worth": Weight(0.5, 1.0, 2.0)}, 0.6)
+    by_worth = Calibration(0.25, {"votes": Weight(0.5, 1.0, 2.0)}, 0.6)
     made = Verifier(24, np.array([0.5, -1, 2], np.float32), 0.25, 0.7, 0.1, by_worth, {"questions": ["635:abc"]})
     made.write(tmp_path)
     found = read_verifier(tmp_path)
