@@ -17,12 +17,17 @@ read-only transaction, and whatever role its session took by SET ROLE or SET SES
 in the middle of a statement. PostgreSQL forbids both inside a function that runs as its owner. So the query runs inside one: a
 temporary function of the role `pg_read_all_data`, made and rolled back with the transaction that calls it.
 
+**Operators.** Whoever may make objects in a PostgreSQL database may make an operator that calls any function, under any signs.
+The signs of a statement, and those that words like BETWEEN stand for, are compared with the operators that names lead to and
+that came with neither the server nor an extension; the types of what stands at their sides are not looked at.
+
 **Sessions.** A query may leave nothing: locks, settings, temporary things, rights that it took back. A rollback releases
 none of a session's own locks, so each connection is reset when it returns to the pool. One that cannot be reset is closed.
 
 **Stopping.** The server is asked to cancel a query; if that does not help, its connection is ended.
 """
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
@@ -122,7 +127,8 @@ class PostgreSQLReads:
         names = [".".join(map(quote, table.name.split(".", 1))) for table in seen.tables]
         names += [quote(table.name) for table in seen.tables if "." in table.name]
         visible = set(connection.execute(_VISIBLE, {"names": names}).scalars())
-        connection.exec_driver_sql(_LOCKED)
+        for looking in (_LOCKED, _OWN_OPERATORS):
+            connection.exec_driver_sql(looking).scalars().all()
         self._may = visible | set(connection.exec_driver_sql(_LOCKED).scalars())  # what looking takes itself
         self._may |= self._touched(connection)
 
@@ -139,6 +145,49 @@ class PostgreSQLReads:
 
     def _touched(self, connection: sa.Connection) -> set[int]:
         return set(connection.execute(_TOUCHED, {"may": sorted(self._may)}).scalars())
+
+
+_OWN_OPERATORS = """SELECT DISTINCT oprname FROM pg_operator o
+WHERE oprnamespace <> 'pg_catalog'::regnamespace AND pg_operator_is_visible(o.oid) AND NOT EXISTS
+(SELECT FROM pg_depend d WHERE d.objid = o.oid AND d.classid = 'pg_operator'::regclass AND d.deptype = 'e')"""
+OWN_OPERATOR = "refused: in this database the operator"
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
+_STAR = re.compile(r"(?:[(,.]|\b(?:select|all|distinct))\s*\*(?![-+*/<>=~!@#%^&|`?])", re.IGNORECASE)
+"""All columns, or rows; here no operator can stand."""
+_SIGNS = re.compile(r"[-+*/<>=~!@#%^&|`?]+")
+_NEVER_LAST = re.compile(r"[^~!@#%^&|`?]+[-+]")
+"""Signs that PostgreSQL takes for an operator and a sign of the next number."""
+_IN_WORDS = {
+    "in": {"=", "<>"}, "case": {"="}, "nullif": {"="}, "using": {"="}, "natural": {"="}, "distinct": {"="},
+    "between": {"<", "<=", ">", ">="}, "like": {"~~", "!~~"}, "ilike": {"~~*", "!~~*"}, "similar": {"~", "!~"},
+}  # fmt: skip
+
+
+def own_operator(connection: sa.Connection, sql: str) -> QueryError | None:
+    """Why the one statement `sql`, whose texts are in plain quotes, may not run at a PostgreSQL. Raises SQLAlchemyError."""
+    if connection.dialect.name != "postgresql":
+        return None
+    called = sorted(operators(sql) & set(connection.exec_driver_sql(_OWN_OPERATORS).scalars()))
+    return (
+        QueryError("refused", f"{OWN_OPERATOR} {called[0]} calls a function of its own", called[0]) if called else None
+    )
+
+
+def operators(sql: str) -> set[str]:
+    """The operators of a statement without comments, as PostgreSQL reads them.
+
+    >>> sorted(operators("SELECT count(*), a =- 1, '@@' || b FROM t WHERE c != 2 AND c NOT BETWEEN 1 AND @-3"))
+    ['-', '<', '<=', '<>', '=', '>', '>=', '@-', '||']
+    """
+    bare, found = _STAR.sub(" ", _QUOTED.sub(" ", sql)), set[str]()
+    for signs in _SIGNS.findall(bare):
+        while _NEVER_LAST.fullmatch(signs):
+            found.add(signs[-1])
+            signs = signs[:-1]
+        found.add("<>" if signs == "!=" else signs)
+    for word in re.findall(r"\w+", bare.lower()):
+        found |= _IN_WORDS.get(word, set())
+    return found
 
 
 _READER = """FROM pg_roles reader, pg_roles own

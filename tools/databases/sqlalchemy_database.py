@@ -30,6 +30,7 @@ from tools.databases.server_engines import (
     give_back,
     hold_modes,
     kept_after,
+    own_operator,
     run_inside,
 )
 from tools.databases.sqlalchemy_schema import MANY_SCHEMAS, own_types, read_schema
@@ -149,7 +150,8 @@ class SQLAlchemyDatabase(GuardedDatabase):
         started, watchdog = time.perf_counter(), None
         try:
             with self._reading(limits) as connection, self._watched(connection, limits) as watchdog:
-                objection = self._reads.objection(connection, sql) if self._reads else None
+                objection = own_operator(connection, sql)
+                objection = objection or (self._reads.objection(connection, sql) if self._reads else None)
                 if objection is not None:
                     return objection
                 result, columns = self._started(connection, sql, limits, prefix)

@@ -78,7 +78,7 @@ _POSTGRES = _names("""
     date_part daterange decode div encode every format gcd get_byte int4range int8range isempty isfinite json_agg
     json_array_elements json_array_elements_text json_array_length json_build_array json_build_object json_each
     json_each_text json_extract_path json_extract_path_text json_object_agg json_object_keys json_populate_record
-    json_to_record json_typeof jsonb_agg jsonb_array_elements jsonb_array_elements_text jsonb_array_length
+    json_typeof jsonb_agg jsonb_array_elements jsonb_array_elements_text jsonb_array_length
     jsonb_build_array jsonb_build_object jsonb_each jsonb_each_text jsonb_extract_path jsonb_extract_path_text
     jsonb_object_agg jsonb_object_keys jsonb_path_query jsonb_path_query_array jsonb_path_query_first jsonb_pretty
     jsonb_set jsonb_strip_nulls jsonb_typeof justify_days lcm log10 lower_inc make_date make_interval make_time
@@ -112,10 +112,14 @@ _BY_DIALECT = {"duckdb": _DUCKDB, "sqlite": _SQLITE, "postgres": _POSTGRES, "mys
 
 TABLE_FUNCTIONS = _names("""
     generate_series generate_subscripts json_array_elements json_array_elements_text json_each json_each_text
-    json_object_keys json_tree jsonb_array_elements jsonb_array_elements_text jsonb_each jsonb_each_text
-    jsonb_object_keys range regexp_matches regexp_split_to_table string_to_table unnest
+    json_object_keys json_to_record json_to_recordset json_tree jsonb_array_elements jsonb_array_elements_text jsonb_each
+    jsonb_each_text jsonb_object_keys jsonb_to_record jsonb_to_recordset range regexp_matches regexp_split_to_table
+    string_to_table unnest
 """)
 """What may stand in FROM besides a table: functions that make rows from their arguments alone."""
+
+_DECLARED = re.compile(r"^jsonb?_to_record(?:set)?$")
+_OF_A_TYPE = re.compile(r"^jsonb?_populate_record(?:set)?$")
 
 _NEVER = re.compile(
     r"""^(?:
@@ -207,14 +211,28 @@ def table_objection(table: exp.Table, dialect: str, schema: Schema | None) -> Qu
     source = table.this
     if isinstance(source, exp.Func):
         name = function_name(source)
-        allowed = isinstance(source, exp.GenerateSeries | exp.Unnest) or name in TABLE_FUNCTIONS
-        return None if allowed else refused(f"{name} cannot be read like a table", name)
+        allowed = (
+            isinstance(source, exp.GenerateSeries | exp.Unnest) or name in TABLE_FUNCTIONS or _OF_A_TYPE.match(name)
+        )
+        return rows_objection(table) if allowed else refused(f"{name} cannot be read like a table", name)
     if not isinstance(source, exp.Identifier):
         return refused("FROM may only name tables")
     qualifier, name = ".".join(part for part in (table.catalog, table.db) if part), source.name
     if schema is not None and in_schema(schema, qualifier, name, dialect):
         return None
     return _foreign(qualifier, name, dialect, schema)
+
+
+def rows_objection(source: exp.Expr) -> QueryError | None:
+    """Why a function may not stand in FROM, or after LATERAL, like this: what columns it gives has to be written there."""
+    name = function_name(source.this) if isinstance(source.this, exp.Func) else ""
+    listed = (source.args.get("alias") or exp.TableAlias()).args.get("columns") or ()
+    advice = f"write {name.replace('populate', 'to')}(...) AS t(name type, ...)"
+    if _OF_A_TYPE.match(name):
+        return refused(f"{name} gives the columns of a type; {advice}", name)
+    if _DECLARED.match(name) and not (listed and all(isinstance(each, exp.ColumnDef) for each in listed)):
+        return refused(f"{name} does not say which columns it gives; {advice}", name)
+    return None
 
 
 def in_schema(schema: Schema, qualifier: str, name: str, dialect: str) -> Table | None:

@@ -31,6 +31,7 @@ from tools.guard.allowed import (
     never,
     ordinary,
     refused,
+    rows_objection,
     table_objection,
     type_objection,
     written_name,
@@ -217,6 +218,8 @@ def _objection(node: exp.Expr, dialect: str, schema: Schema | None) -> QueryErro
         return refused(f"there is no value for the parameter {node.name}")
     if isinstance(node, exp.Table):
         return table_objection(node, dialect, schema)
+    if isinstance(node, exp.Lateral):
+        return rows_objection(node)
     if isinstance(node, exp.DataType):
         return type_objection(node, schema)
     if isinstance(node, exp.CTE) and not isinstance(node.this, _ROOTS):

@@ -26,6 +26,9 @@ _LONGEST_NAME = 63  # bytes; PostgreSQL cuts a name there, so that two names may
 _QUERIES = (exp.Select, exp.SetOperation, exp.Values)
 _ROWS = dict.fromkeys(("json_each", "json_each_text", "jsonb_each", "jsonb_each_text"), ("key", "value"))
 """The columns of functions in FROM that have not one column, which is called like their alias."""
+_PLAIN_TYPES = (
+    exp.DType.ARRAY, *exp.DataType.TEXT_TYPES, *exp.DataType.NUMERIC_TYPES, *exp.DataType.TEMPORAL_TYPES, exp.DType.BOOLEAN,
+)  # fmt: skip
 
 _Columns = tuple[str, ...] | None  # None: any may be there
 _Level = Mapping[str, _Columns]
@@ -172,7 +175,7 @@ class _Names:
         if isinstance(inner, exp.Table):
             return {self._folded(inner.this): columns}
         name = written_name(inner, self._text) if isinstance(inner, exp.Func) else ""
-        return {name: columns} if name else {}
+        return {name: self._renamed(columns, alias) if alias else columns} if name else {}
 
     def _columns_of(self, table: exp.Table, scope: _Scope) -> _Columns:
         if not table.db and (name := self._folded(table.this)) in scope.named:
@@ -193,8 +196,9 @@ class _Names:
         alias = source.args.get("alias")
         one = self._folded(alias.this) if alias and alias.this else name
         columns: tuple[str, ...] = _ROWS.get(name, (one,))
-        if isinstance(call, exp.Unnest) and len(call.expressions) > 1:
-            columns = ("unnest",) * len(call.expressions)
+        if isinstance(call, exp.Unnest):
+            called = "unnest" if len(call.expressions) > 1 else one
+            columns = tuple(called if _has_plain_values(array) else "" for array in call.expressions)
         is_numbered = any(each.args.get(name) for each in (source, call) for name in ("ordinality", "offset"))
         return (*columns, "ordinality") if is_numbered else columns
 
@@ -300,6 +304,17 @@ def _is_query(source: exp.Expr) -> bool:
     inner = source.this
     is_joined = isinstance(inner, exp.Subquery) and (inner.args.get("alias") or inner.args.get("joins"))
     return not is_joined and _is_query(inner)
+
+
+def _has_plain_values(array: exp.Expr) -> bool:
+    """Whether it is certain that no rows are among the values of an array: `unnest` makes columns of the parts of a row."""
+    if isinstance(array, exp.Cast):
+        types = list(array.to.find_all(exp.DataType))
+        return array.to.this == exp.DType.ARRAY and all(each.this in _PLAIN_TYPES for each in types)
+    plain = (exp.Literal, exp.Null, exp.Boolean, exp.Neg)
+    return isinstance(array, exp.Array) and all(
+        isinstance(node, plain) for each in array.expressions for node in each.walk()
+    )
 
 
 def _bare(query: exp.Expr) -> exp.Expr:

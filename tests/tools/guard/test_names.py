@@ -13,8 +13,9 @@ import sqlalchemy as sa
 
 from tests.tools.databases.server.servers import Server
 from tests.tools.guard.fuzzing.differential import WHOLE
-from tests.tools.guard.test_hidden import HIDDEN, at
-from tools.databases.open_database import RestrictedDatabase
+from tests.tools.guard.test_hidden import HIDDEN, _run, at
+from tools.databases.open_database import RestrictedDatabase, open_database
+from tools.databases.server_engines import OWN_OPERATOR
 from tools.guard.guard import guard
 from tools.result import QueryError, Result
 from tools.schema import Column, Schema, Table
@@ -137,6 +138,94 @@ def test_columns_run_and_attributes_do_not(postgresql: Server) -> None:
             assert isinstance(outcome, QueryError) and "sesame" not in str(outcome), (sql, outcome)
         for sql in COLUMNS:
             assert isinstance(database.execute(sql), Result), (sql, database.execute(sql))
+
+
+RECORDS = """
+SELECT * FROM json_to_recordset('[{"a": 1, "b": "x"}]') AS x(a int, b text)
+SELECT x.a, b FROM jsonb_to_recordset('[{"a": 1}]') AS x(a int, b text) WHERE x.b IS NULL
+SELECT r.a FROM json_to_record('{"a": [1, 2]}') r(a int[])
+SELECT a, json_to_record.a FROM json_to_record('{"a": 1.5}') AS (a numeric(4, 2))
+SELECT p.name, r.lower FROM people p, jsonb_to_recordset('[{"lower": 1}]') AS r(lower int)
+SELECT r.n FROM people p CROSS JOIN LATERAL json_to_record(json_build_object('n', p.name)) AS r(n text) WHERE r.n > ''
+SELECT s.a FROM (SELECT * FROM json_to_record('{"a": 1}') AS x(a int)) s
+SELECT json_populate_record(p, '{"id": 7}') FROM people p
+SELECT x.x, y.y, z.a FROM unnest(ARRAY['a']) x, unnest('{1,2}'::int[]) y, unnest(string_to_array('a b', ' ')) AS z(a)
+""".strip().splitlines()
+NO_RECORDS = {
+    "SELECT * FROM json_to_recordset('[]') x": "json_to_recordset(...) AS t(name type, ...)",
+    "SELECT * FROM json_to_record('{}') AS x(a)": "json_to_record(...) AS t(name type, ...)",
+    "SELECT * FROM people p, LATERAL jsonb_to_record('{}') AS x": "jsonb_to_record(...) AS t(name type, ...)",
+    "SELECT * FROM json_populate_recordset(NULL::pets, '[]')": "json_to_recordset(...) AS t(name type, ...)",
+    "SELECT x.name FROM pets p, LATERAL json_populate_record(p, '{}') x": "json_to_record(...) AS t(name type, ...)",
+    "SELECT x.lower FROM json_to_record('{\"a\": 1}') AS x(a int)": "x.lower is no known column",
+    "SELECT * FROM json_to_record('{}') AS x(a pets)": "the rows of pets are no type",
+    "SELECT whole.whole FROM pets p, LATERAL json_populate_record(p, '{}') AS whole": "AS t(name type, ...)",
+    "SELECT whole.whole FROM pets p, unnest(ARRAY[p]) whole": "whole.whole is no known column",
+    "SELECT whole.whole FROM unnest(to_tsvector('a')) AS whole": "whole.whole is no known column",
+}
+
+
+def test_rows_of_json_have_the_columns_that_are_written(postgresql: Server) -> None:
+    """All were refused: `json_to_recordset cannot be read like a table`. `whole(pets)` was called past every list."""
+    whole = "CREATE FUNCTION whole(pets) RETURNS text LANGUAGE sql AS 'SELECT v FROM secret'"
+    with at(postgresql, "records", (*WHOLE, whole)) as database:
+        for sql in RECORDS:
+            assert isinstance(database.execute(sql), Result), (sql, database.execute(sql))
+        for sql, said in NO_RECORDS.items():
+            outcome = database.execute(sql)
+            assert isinstance(outcome, QueryError) and said in outcome.message, (sql, outcome)
+
+
+OPERATORS = """
+SELECT 'a' && 'b'
+SELECT name FROM pets WHERE name&&name
+SELECT name + name FROM pets
+SELECT 'a'::text +'b'::text
+SELECT 1 WHERE 'a' LIKE 1
+SELECT 1 WHERE 'a' NOT LIKE 1
+SELECT count(*) FROM pets HAVING max(name) && min(name)
+SELECT 1 FROM pets a JOIN pets b ON a.name && b.name
+SELECT name FROM pets ORDER BY name && name
+""".strip().splitlines()
+MADE = (
+    *WHOLE,
+    "CREATE FUNCTION peek(text, text) RETURNS text LANGUAGE sql AS 'SELECT v FROM secret'",
+    "CREATE FUNCTION peek(text, int) RETURNS bool LANGUAGE sql AS 'SELECT true FROM secret'",
+    "CREATE FUNCTION gone(text, text) RETURNS bool LANGUAGE sql AS 'SELECT false'",
+    "CREATE OPERATOR && (LEFTARG = text, RIGHTARG = text, FUNCTION = peek)",
+    "CREATE OPERATOR + (LEFTARG = text, RIGHTARG = text, FUNCTION = peek)",
+    "CREATE OPERATOR ~~ (LEFTARG = text, RIGHTARG = int, FUNCTION = peek)",
+    "CREATE OPERATOR !~~ (LEFTARG = text, RIGHTARG = int, FUNCTION = peek)",
+    "CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = gone)",  # which PostgreSQL's own hides
+    "CREATE SCHEMA elsewhere",
+    "CREATE OPERATOR elsewhere.<> (LEFTARG = text, RIGHTARG = int, FUNCTION = peek)",
+    "CREATE EXTENSION citext",
+)
+BUILT_IN = """
+SELECT count(*), max(id) - 1 * 2 FROM people WHERE name = 'ann' AND id <> 3 OR id IN (1, 2) AND id BETWEEN 1 AND 2
+SELECT name || ' && + ~~ ' AS "a + b" FROM pets WHERE name ILIKE 'R%' AND name ~ 'x' IS DISTINCT FROM true
+SELECT 'A'::citext = 'a', '{"a": 1}'::jsonb -> 'a', '{"a": 1}'::jsonb @> '{"a": 1}'
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("user", ["admin", "plain"])
+def test_an_operator_of_the_database_is_refused(postgresql: Server, user: str) -> None:
+    """Each of these ran, and an operator may call any function. Operators of the server, and of extensions, run as before."""
+    with at(postgresql, "operators", MADE) as made:
+        changed = postgresql.url_of(postgresql.superuser, "operators")
+        _run(changed, "CREATE ROLE plain LOGIN IN ROLE pg_read_all_data")
+        try:
+            with closing(open_database(postgresql.url_of(user, "operators"))) as database:
+                for sql in OPERATORS:
+                    for outcome in (database.execute(sql), database.explain(sql)):
+                        assert isinstance(outcome, QueryError) and outcome.kind == "refused", (sql, outcome)
+                        assert outcome.message.startswith(OWN_OPERATOR), outcome
+                for sql in BUILT_IN:
+                    assert isinstance(database.execute(sql), Result), (sql, database.execute(sql))
+                    assert database.explain(sql) is None
+                assert "true" in str(made.execute("SELECT 'a' = 'a'")).lower()
+        finally:
+            _run(changed, "DROP ROLE plain")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Statements in which an engine's grammar may call a function without parentheses after its name. Data for differential.py.
 
-Attributes of rows, of parentheses, of subscripts; typed literals, TREAT, casts, OPERATOR, ROWS FROM, methods. They stand in
+Attributes of rows, of parentheses, of subscripts; typed literals, TREAT, casts, OPERATOR, ROWS FROM, methods, operators of the
+database's own (`differential.py` makes them), rows of JSON with and without their columns. They stand in
 every clause, in queries within queries whose sources share their aliases, so that a reader who takes an alias for another
 source than the engine does sees a column where the engine sees a call.
 """
@@ -12,7 +13,7 @@ DEPTH = 3
 FUNCTIONS = {
     "postgres": (
         "ts_stat", "ts_stat", "current_setting", "pg_get_viewdef", "to_regclass", "pg_ls_dir", "pg_read_file", "row_to_json",
-        "pg_column_size", "pg_typeof", "lower", "text", "wage", "v", "quote_literal", "pg_size_bytes", "loread",
+        "pg_column_size", "pg_typeof", "lower", "text", "wage", "v", "quote_literal", "pg_size_bytes", "loread", "whole",
     ),
     "duckdb": ("getenv", "current_setting", "read_text", "query", "lower", "wage", "v", "getvariable", "version"),
     "sqlite": ("sqlite_version", "load_extension", "readfile", "lower", "wage", "v", "rowid"),
@@ -39,7 +40,7 @@ class Attributes:
 
     def __init__(self, dialect: str, chance: random.Random) -> None:
         self._chance, self._rows = chance, ROWS[dialect]
-        self._functions, self._name = FUNCTIONS[dialect], ""
+        self._functions, self._name, self._is_postgres = FUNCTIONS[dialect], "", dialect == "postgres"
 
     def statement(self) -> str:
         """`{secret}` in it stands for the path of a file that must not be read. One name is a column here and a call there."""
@@ -87,7 +88,10 @@ class Attributes:
             lambda: f"{name} {self._text()}",
             lambda: f"TREAT({self._inner(depth)} AS {name})",
             lambda: f"CAST({self._inner(depth)} AS {self._one(name, 'people', 'regclass')})",
-            lambda: f"{self._text()} OPERATOR(pg_catalog.||) {alias}.{name}",
+            lambda: f"{self._text()} OPERATOR({self._one('pg_catalog.||', 'public.+')}) {alias}.{name}",
+            lambda: (
+                f"{self._text()} {self._one('+', '&&', '!~~', 'NOT LIKE')} {self._one(alias, f'{alias}.y', 'pets')}"
+            ),
             lambda: f"{alias}.*",
             lambda: f"{alias}",
             lambda: f"max({alias}.{name})",
@@ -128,6 +132,7 @@ class Attributes:
             f"people AS {alias}({name})",
             f"pets AS {alias}(y, {name})",
             f"ROWS FROM ({name}({self._text()})) AS {alias}" if self._happens(0.1) else f"(SELECT 1 AS {name}) {alias}",
+            self._rows_of_json(alias, name) if self._is_postgres else rows,
         )
         if depth >= DEPTH or self._happens(0.6):
             return self._chance.choice(simple)
@@ -135,6 +140,18 @@ class Attributes:
             lambda: f"{self._one('', 'LATERAL ')}({self._query(depth + 1)}) AS {alias}{self._one('', f'({name})')}",
             lambda: f"({self._source(depth + 1)} JOIN {self._source(depth + 1)} ON true)",
             lambda: f"({self._source(depth + 1)} JOIN {self._source(depth + 1)} ON true) AS {alias}",
+        )
+
+    def _rows_of_json(self, alias: str, name: str) -> str:
+        alias = self._one(alias, name)
+        return self._one(
+            f"json_to_record('{{}}') AS {alias}{self._one('', f'({name} int)', '(y text)', f'({name})', '(y people)')}",
+            f"LATERAL jsonb_to_recordset('[{{}}]') {alias}({name} text, y int)",
+            f"json_to_record('{{}}') AS ({name} int)",
+            f"json_populate_record(NULL::pets, '{{}}') {alias}",
+            f"pets p, LATERAL json_populate_record(p, '{{}}') {alias}",
+            f"pets p, unnest(ARRAY[p]) {alias}",
+            f"unnest(to_tsvector({self._text()})) {alias}",
         )
 
     def _tail(self, depth: int) -> str:

@@ -160,6 +160,9 @@ def test_postgresql_tells_what_it_calls(postgresql: Server) -> None:
         "SELECT (1).pg_sleep",
         "SELECT TREAT('a' AS to_regclass)",
         "SELECT pg_read_file('a')",
+        "SELECT name + name FROM people",
+        "SELECT 1 FROM pets WHERE name NOT LIKE pets",
+        "SELECT x.whole FROM unnest(ARRAY[NULL::pets]) x",
     ):
         assert "PostgreSQL calls" in target.inspected(sql), sql
     for sql in (
