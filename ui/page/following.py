@@ -66,7 +66,7 @@ class Following:
             if standing != shown:
                 if shown and shown.runs and not standing.runs:
                     warn_if_not_kept(session)
-                seen, before = 0, messages(standing.kept.view.turns[: standing.turns - 1])
+                seen, before = 0, messages(standing.kept.view.turns[: standing.turns])[:-2]
                 yield self._changed(session, standing, shown, place)
                 shown = standing
                 continue

@@ -23,8 +23,16 @@ AS_IT_STANDS = "as it stands"  # the reply of one who does not want to be asked 
 
 
 def messages(turns: Sequence[TurnView]) -> list[Message]:
-    """All messages of a conversation."""
-    return [message for index, turn in enumerate(turns) for message in turn_messages(turn, index)]
+    """All messages of a conversation: two for each turn, apart from a try that came to no answer and was made once more."""
+    seen = [(index, turn) for index, turn in enumerate(turns) if not _is_replaced(turn, turns[index + 1 : index + 2])]
+    return [message for index, turn in seen for message in turn_messages(turn, index)]
+
+
+def _is_replaced(turn: TurnView, later: Sequence[TurnView]) -> bool:
+    """Whether a turn without an answer was followed by another try at its question, which stands in its place."""
+    return turn.failure is not None and any(
+        (each.question, each.evidence) == (turn.question, turn.evidence) for each in later
+    )
 
 
 def turn_messages(turn: TurnView, index: int) -> list[Message]:
