@@ -1,6 +1,7 @@
 """Makes of a query's result what people are shown, and the one statement that gives it. The rows stay the query's; columns may
 be added to its own."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -118,7 +119,45 @@ def _shown(items: Sequence[_Item], select: exp.Select, result: Result, schema: S
     columns = tuple(_shown_column(item, [row[place] for row in rows], schema) for place, item in enumerate(ordered))
     given = tuple(own.index(place) for place in range(len(result.columns)))
     tied = tuple(map(tuple, _tied(statement, rows, sorting, run, schema.dialect)))
+    if keys := _sorts_well(select, columns, rows, result.truncated):
+        statement, rows = _sorted(statement, columns, rows, keys)
+    sql = statement.sql(schema.dialect)
     return Shown(columns, tuple(map(tuple, rows)), given, result.truncated, sorting, tied, sql)
+
+
+_TIME = re.compile(r"\d{4}(-\d\d.*)?")
+Keys = Sequence[tuple[int, bool]]  # places of columns, and whether the largest comes first
+
+
+def _sorts_well(select: exp.Select, columns: Sequence[ShownColumn], rows: Cells, truncated: bool) -> Keys:
+    """How to sort groups that nobody asked to sort: by time, otherwise those with most first. Empty where rows are not groups
+    with one name and one measure."""
+    asked = any(select.args.get(part) for part in ("order", "limit", "offset", "distinct"))
+    measures = [place for place, column in enumerate(columns) if column.measure]
+    names = [place for place, column in enumerate(columns) if not column.measure and not column.is_key]
+    if asked or truncated or not select.args.get("group") or len(measures) != 1 or len(names) != 1 or len(rows) < 2:
+        return ()
+    cells = [row[names[0]] for row in rows if row[names[0]] is not None]
+    if columns[names[0]].kind in ("time", "digits") or all(_TIME.fullmatch(str(cell)) for cell in cells):
+        return ((names[0], False),)
+    return ((measures[0], True), (names[0], False)) if columns[names[0]].is_label else ()
+
+
+def _sorted(
+    statement: exp.Select, columns: Sequence[ShownColumn], rows: Cells, keys: Keys
+) -> tuple[exp.Select, Cells]:
+    """The statement with an order by its headings, and its rows in that order, empty cells last."""
+    for place, largest_first in reversed(keys):
+        known = [row for row in rows if row[place] is not None]
+        rows = [
+            *sorted(known, key=lambda row: row[place], reverse=largest_first),  # noqa: B023
+            *(row for row in rows if row[place] is None),
+        ]
+    order = [
+        exp.Ordered(this=exp.column(columns[place].heading, quoted=True), desc=largest_first, nulls_first=False)
+        for place, largest_first in keys
+    ]
+    return statement.order_by(*order), rows
 
 
 def _holds(outcome: Result, result: Result, own: Sequence[int | None]) -> bool:
