@@ -143,14 +143,12 @@ def _sorts_well(select: exp.Select, columns: Sequence[ShownColumn], rows: Cells,
     return ((measures[0], True), (names[0], False)) if columns[names[0]].is_label else ()
 
 
-def _sorted(
-    statement: exp.Select, columns: Sequence[ShownColumn], rows: Cells, keys: Keys
-) -> tuple[exp.Select, Cells]:
+def _sorted(statement: exp.Select, columns: Sequence[ShownColumn], rows: Cells, keys: Keys) -> tuple[exp.Select, Cells]:
     """The statement with an order by its headings, and its rows in that order, empty cells last."""
     for place, largest_first in reversed(keys):
         known = [row for row in rows if row[place] is not None]
         rows = [
-            *sorted(known, key=lambda row: row[place], reverse=largest_first),  # noqa: B023
+            *sorted(known, key=lambda row: row[place], reverse=largest_first),
             *(row for row in rows if row[place] is None),
         ]
     order = [

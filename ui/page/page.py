@@ -97,12 +97,12 @@ def _build_data(workspace: Workspace) -> tuple[Any, ...]:
 def _build_chats() -> tuple[Any, ...]:
     new = gr.Button("New conversation", variant="primary", elem_id="new")
     search = gr.Textbox(label="Search", placeholder="words of a question", elem_id="search", max_lines=1)
+    restore = gr.Button("Undo", size="sm", elem_id="restore", visible=False)
     listed = gr.Radio([], label="Conversations", elem_id="conversations", interactive=True)
     with gr.Row(elem_classes="tight"):
         share = gr.Button("Save", size="sm", elem_id="share", min_width=90)
         replay = gr.UploadButton("Open", size="sm", file_types=[".jsonl"], elem_id="replay", min_width=90)
         delete = gr.Button("Delete", size="sm", variant="stop", elem_id="delete", min_width=80)
-    restore = gr.Button("Undo", size="sm", elem_id="restore", visible=False)
     shared = gr.DownloadButton("Download conversation.jsonl", visible=False, variant="primary", elem_id="shared")
     return new, search, listed, delete, restore, share, shared, replay
 

@@ -102,9 +102,7 @@ def _table(seen: dict[str, Any], count: int, truncated: bool) -> str:
     rows = seen["rows"][: UNCUT_ROWS if count <= UNCUT_ROWS else CARD_ROWS]
     columns = [in_column([row[place] for row in rows], kind) for place, kind in enumerate(kinds)]
     sides = [' class="number"' if kind in ("amount", "digits") else "" for kind in kinds]
-    head = [
-        f'<th scope="col"{side}>{_cell(name)}</th>' for name, side in zip(seen["headings"], sides, strict=False)
-    ]
+    head = [f'<th scope="col"{side}>{_cell(name)}</th>' for name, side in zip(seen["headings"], sides, strict=False)]
     body = [
         [f"<td{side}>{_cell(cell)}</td>" for cell, side in zip(cells, sides, strict=True)]
         for cells in zip(*columns, strict=True)

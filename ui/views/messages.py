@@ -137,7 +137,7 @@ def _answer(turn: TurnView, index: int) -> Message:
         if turn.sql:
             parts.append(_folded("SQL", fenced(turn.statement, "sql")))
     else:
-        parts.append(card_html(turn, index))
+        parts += [_by_hand(turn), card_html(turn, index)]
     if _readings(turn):
         parts.append(f'<p class="mean">{"Did you mean" if doubt else "It may also mean"}</p>')
     parts.append(_buttons(turn, index))
@@ -181,6 +181,14 @@ def _done(turn: TurnView) -> str:
     """What the query did, in one line: by it a person who reads no SQL finds a wrong answer."""
     done = ((turn.answer or {}).get("shown") or {}).get("done")
     return f'<p class="done">{inert(done)}</p>' if done and not (turn.answer or {}).get("error") else ""
+
+
+def _by_hand(turn: TurnView) -> str:
+    """That the panel shows the rows of other SQL than the answer's."""
+    if turn.ran is None or turn.ran.error is not None:
+        return ""
+    rows = counted(turn.ran.row_count, "row")
+    return f'<p class="mean">You ran other SQL for this answer: the panel shows its {rows}. Below is the answer itself.</p>'
 
 
 _SEEN = "a query that you have seen"

@@ -163,31 +163,41 @@ _BEYOND = 4  # columns after the text, for guesses that went on
 def passes_html(rounds: Sequence[Round], spelling: Mapping[int, str]) -> str:
     """A row per pass: its guesses next to each other, those that stand and those struck out, and the model's own token."""
     text = [token for r in rounds for token in r.text_tokens]
-    made = passes(rounds)
+    made, origin = passes(rounds), [each.origin for each in origins(rounds)]
     longest = max(made, key=lambda each: len(each.guesses))
-    cells = "".join(cell for each in made for cell in _row(each, text, spelling, explained=each is longest))
+    cells = "".join(cell for each in made for cell in _row(each, text, origin, spelling, explained=each is longest))
     return (
         '<div class="passes-box" tabindex="0" role="region" aria-label="passes by position"><div class="passes" '
         f'data-text="{len(text)}">{cells}</div></div>'
     )
 
 
-def _row(each: Pass, text: Sequence[int], spelling: Mapping[int, str], explained: bool) -> Iterator[str]:
-    """The cells of one pass; the grid's first column holds its number. `explained`: the bracket's words are always shown."""
+def _row(
+    each: Pass, text: Sequence[int], origin: Sequence[str], spelling: Mapping[int, str], explained: bool
+) -> Iterator[str]:
+    """The cells of one pass, one for a position; the grid's first column holds its number. `origin`: of each token of the text.
+    `explained`: the bracket's words are always shown."""
     place = f"grid-row:{2 * each.number};grid-column:1"
     yield f'<span class="number" data-round="{each.number}" style="{place}">{each.number}</span>'
     if len(each.guesses) > 1:
         yield _bracket(each, len(text) + _BEYOND, explained)
     for guess in each.guesses:
-        if guess.kept or (guess.position != each.own and guess.position < len(text) + _BEYOND):
-            kind = "kept" if guess.kept else "wrong"
+        filled = guess.position == each.own or guess.position in each.forced
+        if guess.kept or (not filled and guess.position < len(text) + _BEYOND):
+            kind = f"kept {origin[guess.position]}" if guess.kept else "wrong"
             yield _cell(each, guess.position, f"guess {kind}", html(shown_token(guess.token, spelling)), "")
-    under_own = next((guess for guess in each.guesses if guess.position == each.own), None)
-    if under_own is None or not under_own.kept:
-        wrong = f'<s class="guess">{html(shown_token(under_own.token, spelling))}</s>' if under_own else ""
-        yield _cell(each, each.own, "own", f"<b>{html(shown_token(text[each.own], spelling))}</b>", wrong)
+    under = {guess.position: guess for guess in each.guesses}
+    if each.own not in under or not under[each.own].kept:
+        yield _cell(each, each.own, "own", *_over_guess(text[each.own], under.get(each.own), spelling))
     for position in each.forced:
-        yield _cell(each, position, "forced", html(shown_token(text[position], spelling)), "")
+        yield _cell(each, position, "forced", *_over_guess(text[position], under.get(position), spelling))
+
+
+def _over_guess(token: int, guess: Guess | None, spelling: Mapping[int, str]) -> tuple[str, str]:
+    """A token that no guess gave, and the wrong guess that it takes the place of."""
+    is_wrong = guess is not None and guess.token != token
+    wrong = f'<s class="guess">{html(shown_token(guess.token, spelling))}</s>' if guess and is_wrong else ""
+    return f"<b>{html(shown_token(token, spelling))}</b>", wrong
 
 
 def _cell(each: Pass, position: int, kind: str, content: str, above: str) -> str:
@@ -240,6 +250,7 @@ def decoding_html(step: StepView | None) -> str:
         '<button type="button" data-expand aria-label="fill the window">⤢</button></p>'
         '<p class="history hint" data-history aria-live="polite">Click a token to read how it came about.</p>'
         f"{passes_html(step.rounds[:MOST_ROUNDS], step.spelling)}"
+        '<p class="hint">This is the text as the model wrote it, before it was checked and repaired.</p>'
         f"{_legend(step.rounds, metrics)}{_rounds_html(step)}</div>"
     )
 

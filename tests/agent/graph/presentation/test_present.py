@@ -181,7 +181,9 @@ def test_groups_that_nobody_asked_to_sort_are_sorted_as_they_read_best(explain: 
     assert [row[0] for row in years.rows] == [1999, 2010, 2011]
     months = explain("SELECT strftime(sold_on, '%Y-%m') AS month, count(*) FROM albums GROUP BY 1")
     assert [row[0] for row in months.rows] == ["2024-01", "2024-05", None]
-    asked = explain("SELECT last_name, count(*) FROM people, range(person_id * 2) GROUP BY last_name ORDER BY last_name")
+    asked = explain(
+        "SELECT last_name, count(*) FROM people, range(person_id * 2) GROUP BY last_name ORDER BY last_name"
+    )
     assert [row[0] for row in asked.rows] == ["Lind", "Moss", "Ruiz"]
 
 
