@@ -171,6 +171,7 @@
   ];
   const name = () => {
     document.querySelector("#incoming")?.setAttribute("role", "dialog");
+    document.querySelector("#sql .cm-content")?.setAttribute("aria-label", "SQL editor: Tab leaves it, Ctrl+Enter runs it");
     NAMES.forEach(([part, told]) => document.querySelectorAll(`${part}:not([aria-label]), ${part}[aria-label=""]`)
     .forEach((each) => each.innerText.trim() || each.setAttribute("aria-label", told)));
   };
@@ -247,7 +248,8 @@
     event.stopPropagation(); // else the click chooses the answer as well
     if (act === "link") return copyLink(button, Number(turn));
     tell({ act, turn: Number(turn), place: Number(place ?? 0) });
-    if (act === "edit") document.querySelector("#question textarea")?.focus();
+    const asks = act === "edit" || (act === "say" && matchMedia("(pointer: fine)").matches); // no keyboard over a phone's answer
+    if (asks) document.querySelector("#question textarea")?.focus();
   }, { capture: true });
 
   // The question is in sight at once: on a busy machine the server's own message takes a while.

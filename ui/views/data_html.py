@@ -26,12 +26,15 @@ _KINDS = {
 }  # fmt: skip
 
 
-def preview_html(sheet: Sheet) -> str:
-    """One sheet: what is in the file with its row of names marked, and the table that it becomes."""
+def preview_html(sheet: Sheet, is_open: str = "") -> str:
+    """One sheet: what is in the file with its row of names marked, and the table that it becomes. `is_open`: the name of the
+    data that it takes the place of."""
     where = f"{html(sheet.file)}{f' · {html(sheet.name)}' if sheet.name else ''}"
-    rows = f"table <code>{html(sheet.table)}</code>, {counted(sheet.row_count, 'row')}"
+    size = f"{counted(sheet.row_count, 'row')}, {counted(len(sheet.columns), 'column')}"
+    rows = f"table <code>{html(sheet.table)}</code>, {size}"
+    instead = f" It takes the place of {html(is_open)} unless it is added; that can be undone." if is_open else ""
     read, filed = _table("As it is read", _as_read(sheet)), _table("In the file", _filed(sheet))
-    return f'<div class="preview"><h3>{where} <small>{rows}</small></h3>{_notes(sheet)}{read}{filed}</div>'
+    return f'<div class="preview"><h3>Open {where}? <small>{rows}.{instead}</small></h3>{_notes(sheet)}{read}{filed}</div>'
 
 
 def _table(title: str, content: str) -> str:
