@@ -221,7 +221,7 @@ def _bracket(each: Pass, columns: int, explained: bool) -> str:
 
 
 MOST_ROUNDS = 200
-_SLOWER = 20  # the replay shows each pass for so many times as long as it took
+_PLAIN_PASS_MS, _REPLAY_MS = 300.0, 12_000.0  # a replay shows a pass of plain decoding for so long, and all of them at most
 _LEGEND = {
     "accepted": ("was guessed ahead, and the model agreed", "were guessed ahead, and the model agreed"),
     "recycled": (
@@ -268,18 +268,36 @@ def _headline(metrics: Metrics) -> str:
 def _counters(step: StepView, metrics: Metrics) -> str:
     """Two counters with a track each, ours and plain decoding's; the replay moves them. They are as long as times where both
     were measured, otherwise as the passes."""
-    record = step.record or {}
-    plain_ms = record.get("plain_ms")
-    timed = plain_ms is not None and record.get("plain_ms_source") == "measured"
-    each_ms = (plain_ms or metrics.wall_ms) / max(metrics.plain_forwards, 1)
+    plain_ms = _measured_plain_ms(step)
+    timed = plain_ms is not None
     lengths = (metrics.wall_ms, plain_ms or 0.0) if timed else (metrics.target_forwards, metrics.plain_forwards)
     shares = [100 * length / (max(lengths) or 1) for length in lengths]
     ours = _counter("ours", "guessing ahead", metrics.target_forwards, metrics.wall_ms if timed else None, shares[0])
     plain = _counter("plain", "token by token", metrics.plain_forwards, plain_ms if timed else None, shares[1])
     return (
-        f'<div class="tracks" data-plain="{metrics.plain_forwards}" data-plain-ms="{_SLOWER * each_ms:.1f}">{ours}{plain}'
+        f'<div class="tracks" data-plain="{metrics.plain_forwards}" data-plain-ms="{_shown_ms(metrics):.1f}">{ours}{plain}'
         "</div>"
     )
+
+
+def _measured_plain_ms(step: StepView) -> float | None:
+    """The time of plain decoding, where it was measured side by side."""
+    record = step.record or {}
+    return record.get("plain_ms") if record.get("plain_ms_source") == "measured" else None
+
+
+def _shown_ms(metrics: Metrics) -> float:
+    """How long a replay shows a pass of plain decoding."""
+    return min(_PLAIN_PASS_MS, _REPLAY_MS / max(metrics.plain_forwards, 1))
+
+
+def _slower(step: StepView, metrics: Metrics) -> float:
+    """How many times as long as it took a replay shows what happened. Where plain decoding was not measured, a pass of it is
+    taken for as long as one of ours is on average, for both are one look of the model; an estimate would be of an idle machine.
+    """
+    plain_ms = _measured_plain_ms(step)
+    each = plain_ms / max(metrics.plain_forwards, 1) if plain_ms else metrics.wall_ms / max(metrics.target_forwards, 1)
+    return _shown_ms(metrics) / (each or 1.0)
 
 
 def _counter(kind: str, name: str, forwards: int, ms: float | None, share: float) -> str:
@@ -347,7 +365,8 @@ def _legend(rounds: Sequence[Round], metrics: Metrics) -> str:
 
 def _rounds_html(step: StepView) -> str:
     shown = step.rounds[:MOST_ROUNDS]
-    ends = accumulate(map(_took_ms, shown))
+    slower = _slower(step, measure(step.rounds))
+    ends = (slower * end for end in accumulate(map(_took_ms, shown)))
     items = "".join(_round(r, step.spelling, i, end) for i, (r, end) in enumerate(zip(shown, ends, strict=True), 1))
     cut = len(step.rounds) - MOST_ROUNDS
     more = f'<p class="hint">and {counted(cut, "more pass", "more passes")}</p>' if cut > 0 else ""
@@ -372,7 +391,7 @@ def _round(r: Round, spelling: Mapping[int, str], number: int, end_ms: float) ->
     guessing, checked = _story(r, number)
     parts = f"guessing {r.draft_ms:.1f}, model {r.share_ms:.1f}, checking {r.verify_ms:.1f} ms"
     return (
-        f'<li data-round="{number}" data-end-ms="{_SLOWER * end_ms:.0f}" data-guessing="{guessing}" '
+        f'<li data-round="{number}" data-end-ms="{end_ms:.0f}" data-guessing="{guessing}" '
         f'data-checked="{checked}"><details><summary>'
         f"<code>{committed}</code> <small>{drafted} · {milliseconds(took)}</small></summary><p><small>{parts}; "
         f"{counted(r.pending, 'token')} fed</small></p>{tree_svg(r, spelling)}</details></li>"

@@ -124,6 +124,18 @@ def test_counters_stand_on_one_scale_of_time() -> None:
     assert "40 ms" not in estimated and "data-time" not in estimated
 
 
+def test_a_replay_lasts_as_long_on_a_busy_machine_and_races_no_estimate() -> None:
+    """An estimate for an idle machine once raced passes of a busy one, and plain decoding won."""
+    views = []
+    for ms in (10, 1000):
+        rounds = [Round(index, 0, 1, 1, (), (), (), (7,), (), 0, ms, 0) for index in range(4)]
+        record = {"plain_ms": 20.0, "plain_ms_source": "estimated"}
+        views.append(decoding_html(StepView("plan", rounds=rounds, record=record)))
+    for view in views:
+        assert 'data-plain-ms="300.0"' in view
+        assert re.findall(r'data-end-ms="(\d+)"', view) == ["300", "600", "900", "1200"]
+
+
 def test_a_token_tells_the_guesses_that_were_made_for_it() -> None:
     drafted = Round(0, 0, 1, 1, (1, 3), (-1, 0), (0,), (1, 9), (), 0, 1, 0)
     view = tokens_html([drafted], {1: "SELECT", 3: "<b>", 9: " x"})
