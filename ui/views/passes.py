@@ -221,7 +221,7 @@ def _bracket(each: Pass, columns: int, explained: bool) -> str:
 
 
 MOST_ROUNDS = 200
-_PLAIN_PASS_MS, _REPLAY_MS = 300.0, 12_000.0  # a replay shows a pass of plain decoding for so long, and all of them at most
+_PLAIN_PASS_MS, _REPLAY_MS = 300.0, 12_000.0  # that a replay shows a pass of plain decoding, and all of them at most
 _LEGEND = {
     "accepted": ("was guessed ahead, and the model agreed", "were guessed ahead, and the model agreed"),
     "recycled": (
