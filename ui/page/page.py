@@ -155,12 +155,12 @@ FOLDER = Path(__file__).parent
 CACHE_S = (3600, 24 * 3600)  # uploaded files and downloads: look every hour, remove those older than a day
 PIECES = (
     "SELECT artists.name, COUNT(*) FROM", " artists JOIN albums ON albums.artist_id = artists.artist_id GROUP BY",
-    " artists.artist_id", " HAVING", " COUNT(*) > 3",
+    " artists.artist_id", " HAVING", " COUNT(*) > 3", "",
 )  # fmt: skip
-PLAIN_LOOKS = 33
-"""The text of each pass of the model, and the passes that plain decoding takes for it, as recorded with the shipped model
+PLAIN_LOOKS = 34
+"""The text of each pass of the model, of which the last only ends it, and the passes that plain decoding takes for it, as recorded with the shipped model
 (tests/ui/recorded/artists.jsonl)."""
-_LOOK_S, _LOOK_PX = 0.8, 7
+_LOOK_S, _LOOK_PX = 0.7, 7
 
 
 def how_it_is_fast() -> str:

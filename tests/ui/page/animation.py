@@ -47,6 +47,7 @@ def _replayed(page: Any) -> Any:
         began = time.monotonic()
         yield Image.open(io.BytesIO(page.screenshot())).convert("RGB")
         if page.inner_text("#decoding [data-play]").endswith("Replay"):
+            yield Image.open(io.BytesIO(page.screenshot())).convert("RGB")
             return
         time.sleep(max(0.0, STEP_MS / 1e3 - (time.monotonic() - began)))
 
