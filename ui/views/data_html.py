@@ -32,7 +32,7 @@ def preview_html(sheet: Sheet, is_open: str = "") -> str:
     where = f"{html(sheet.file)}{f' · {html(sheet.name)}' if sheet.name else ''}"
     size = f"{counted(sheet.row_count, 'row')}, {counted(len(sheet.columns), 'column')}"
     rows = f"table <code>{html(sheet.table)}</code>, {size}"
-    instead = f" It takes the place of {html(is_open)} unless it is added; that can be undone." if is_open else ""
+    instead = f" Opened, it takes the place of {html(is_open)}; that can be undone." if is_open else ""
     read, filed = _table("As it is read", _as_read(sheet)), _table("In the file", _filed(sheet))
     return (
         f'<div class="preview"><h3>Open {where}? <small>{rows}.{instead}</small></h3>{_notes(sheet)}{read}{filed}</div>'
