@@ -158,7 +158,8 @@ PIECES = (
     " artists.artist_id", " HAVING", " COUNT(*) > 3", "",
 )  # fmt: skip
 PLAIN_LOOKS = 34
-"""The text of each pass of the model, of which the last only ends it, and the passes that plain decoding takes for it, as recorded with the shipped model
+"""The text of each pass of the model, of which the last only ends it, and the passes that plain
+decoding takes for it, as recorded with the shipped model
 (tests/ui/recorded/artists.jsonl)."""
 _LOOK_S, _LOOK_PX = 0.7, 7
 
