@@ -361,7 +361,7 @@ def _stream(toolbox: AgentContext, model: "ChatModel | Endpoint", call: Call, na
         if not isinstance(piece, str | TextDelta):
             return piece
         text, rounds = (piece, ()) if isinstance(piece, str) else (piece.text, (piece.round,))
-        if text:
+        if text or rounds:  # a pass that only ends the text is one too
             writer(Wrote(name, text, rounds))
     raise RuntimeError("a text has no end")
 

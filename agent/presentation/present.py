@@ -1,9 +1,11 @@
 """Makes of a query's result what people are shown, and the one statement that gives it. The rows stay the query's; columns may
-be added to its own, and rows that a query leaves in no order stand in that of time."""
+be added to its own, and groups that a query leaves in no order are sorted."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Number
 from itertools import takewhile
 from typing import Any
 
@@ -48,22 +50,7 @@ class _Item:
 
 def present(result: Result, sql: str, schema: Schema, run: Run, labels: Labels | None = None) -> Shown:
     """What is shown of a result of `sql`. `run` runs a further query under the same limits and the same guard as the first."""
-    shown = replace(_presented(result, sql, schema, run, labels), done=what_was_done(sql, schema))
-    return _in_time(shown, _select(sql, schema.dialect))
-
-
-def _in_time(shown: Shown, select: exp.Select | None) -> Shown:
-    """Groups of one day, month or year each in the order of time, where the query sorts by nothing."""
-    unsorted = select is not None and select.args.get("group") and not select.args.get("order")
-    if not unsorted or shown.truncated:
-        return shown
-    for place, column in enumerate(shown.columns):
-        if column.kind == "time" or column.heading in _SPANS:
-            cells = [row[place] for row in shown.rows if row[place] is not None]
-            if len({*map(type, cells)}) == 1 and all(str(cell)[:1].isdigit() for cell in cells):
-                known = sorted((row for row in shown.rows if row[place] is not None), key=lambda row: row[place])
-                return replace(shown, rows=(*known, *(row for row in shown.rows if row[place] is None)))
-    return shown
+    return replace(_presented(result, sql, schema, run, labels), done=what_was_done(sql, schema))
 
 
 def _presented(result: Result, sql: str, schema: Schema, run: Run, labels: Labels | None) -> Shown:
@@ -134,7 +121,51 @@ def _shown(items: Sequence[_Item], select: exp.Select, result: Result, schema: S
     columns = tuple(_shown_column(item, [row[place] for row in rows], schema) for place, item in enumerate(ordered))
     given = tuple(own.index(place) for place in range(len(result.columns)))
     tied = tuple(map(tuple, _tied(statement, rows, sorting, run, schema.dialect)))
+    if keys := _sorts_well(select, columns, rows, result.truncated):
+        statement, rows = _sorted(statement, columns, rows, keys)
+    sql = statement.sql(schema.dialect)
     return Shown(columns, tuple(map(tuple, rows)), given, result.truncated, sorting, tied, sql)
+
+
+_TIME = re.compile(r"\d{4}(-\d\d.*)?")
+Keys = Sequence[tuple[int, bool]]  # places of columns, and whether the largest comes first
+
+
+def _sorts_well(select: exp.Select, columns: Sequence[ShownColumn], rows: Cells, truncated: bool) -> Keys:
+    """How to sort groups that nobody asked to sort: by time, otherwise those with most first. Empty where rows are not groups
+    with one name and one measure."""
+    asked = any(select.args.get(part) for part in ("order", "limit", "offset", "distinct"))
+    measures = [place for place, column in enumerate(columns) if column.measure]
+    names = [place for place, column in enumerate(columns) if not column.measure and not column.is_key]
+    if asked or truncated or not select.args.get("group") or len(measures) != 1 or len(names) != 1 or len(rows) < 2:
+        return ()
+    name, measure = columns[names[0]], measures[0]
+    if not all(_comparable([row[place] for row in rows]) for place in (names[0], measure)):
+        return ()
+    is_time = name.kind in ("time", "digits") or name.heading in _SPANS
+    if is_time or all(_TIME.fullmatch(str(row[names[0]])) for row in rows if row[names[0]] is not None):
+        return ((names[0], False),)
+    return ((measure, True), (names[0], False)) if name.is_label else ()
+
+
+def _comparable(cells: Sequence[Any]) -> bool:
+    """Whether the cells have an order: texts and numbers in one column, as SQLite allows them, have none."""
+    return len({Number if isinstance(cell, Number) else type(cell) for cell in cells if cell is not None}) <= 1
+
+
+def _sorted(statement: exp.Select, columns: Sequence[ShownColumn], rows: Cells, keys: Keys) -> tuple[exp.Select, Cells]:
+    """The statement with an order by its headings, and its rows in that order, empty cells last."""
+    for place, largest_first in reversed(keys):
+        known = [row for row in rows if row[place] is not None]
+        rows = [
+            *sorted(known, key=lambda row: row[place], reverse=largest_first),
+            *(row for row in rows if row[place] is None),
+        ]
+    order = [
+        exp.Ordered(this=exp.column(columns[place].heading, quoted=True), desc=largest_first, nulls_first=False)
+        for place, largest_first in keys
+    ]
+    return statement.order_by(*order), rows
 
 
 def _holds(outcome: Result, result: Result, own: Sequence[int | None]) -> bool:

@@ -207,7 +207,7 @@ def _most(shown: Shown, measure: int) -> str:
     assert shown.sorting is not None
     column, descending = shown.columns[measure], shown.sorting.descending
     if column.counts:
-        return f"{'most' if descending else 'fewest'} {column.counts}"
+        return f"the {'most' if descending else 'fewest'} {column.counts}"
     if column.heading.startswith(("highest ", "lowest ", "earliest ", "latest ")):
         return f"the {column.heading}"
     return f"the {'highest' if descending else 'lowest'} {column.heading}"

@@ -13,7 +13,11 @@ from tests.ui.measure import embedded_workspace
 from tests.ui.workspaces import scripted_workspace
 
 RECORDED = Path(__file__).parent / "recorded" / "albums.jsonl"
-SIZES = {"desktop": {"width": 1360, "height": 860}, "phone": {"width": 390, "height": 844}}
+SIZES = {
+    "desktop": {"width": 1360, "height": 860},
+    "tablet": {"width": 1024, "height": 768},
+    "phone": {"width": 390, "height": 844},
+}
 LISBON = "How many are in Lisbon?"
 UNCLEAR = "How many are called Home?"
 NAMES, FOLLOW_UP = "Names of artists?", "only those from France"
@@ -47,27 +51,32 @@ def preview(page: Any, folder: Path, name: str) -> None:
     page.click("#incoming-cancel")
 
 
-def desktop(page: Any, folder: Path, scheme: str) -> None:
+def desktop(page: Any, folder: Path, scheme: str, size: str = "desktop") -> None:
     """Empty, asked back, then every tab of a recorded answer."""
     settle(4)  # until the replay is over
-    take(page, folder, f"desktop-{scheme}-empty")
-    preview(page, folder, f"desktop-{scheme}-preview")
+    take(page, folder, f"{size}-{scheme}-empty")
+    preview(page, folder, f"{size}-{scheme}-preview")
     ask(page, UNCLEAR)
     until(page, "#chat", "as it stands")
-    take(page, folder, f"desktop-{scheme}-clarify")
+    take(page, folder, f"{size}-{scheme}-clarify")
     ask(page, NAMES)
     until(page, "#caption", "3 rows")
     ask(page, FOLLOW_UP)
     until(page, "#chat .chip", "continues")
-    take(page, folder, f"desktop-{scheme}-follow-up")
+    take(page, folder, f"{size}-{scheme}-follow-up")
     side_tab(page, "Chats")
     choose_file(page, "#replay", RECORDED)
     until(page, "#chat", "in each country")
     for name in TABS:
         tab(page, name)
-        take(page, folder, f"desktop-{scheme}-{name.lower()}")
+        take(page, folder, f"{size}-{scheme}-{name.lower()}")
     side_tab(page, "Settings")
-    take(page, folder, f"desktop-{scheme}-settings")
+    take(page, folder, f"{size}-{scheme}-settings")
+
+
+def tablet(page: Any, folder: Path, scheme: str) -> None:
+    """The same where the panel lies below the chat."""
+    desktop(page, folder, scheme, "tablet")
 
 
 def phone(page: Any, folder: Path, scheme: str) -> None:
@@ -97,20 +106,20 @@ def race(browser: Any, folder: Path, scheme: str) -> None:
     with TemporaryDirectory() as scratch, served(embedded_workspace(Path(scratch))) as address:
         page = open_page(browser.new_context(), address)
         ask(page, "How many artists are there for each country?")
-        until(page, "#chat", "of the model instead of")
+        until(page, "#chat", "passes of the model instead of")
         page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
         ask(page, LISBON)
         until(page, "#chat", "“Lisbon” as")
         take(page, folder, f"desktop-{scheme}-chat-clarify")
         page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
         ask(page, "How many customers are there in each country?")
-        until(page, "#chat", "of the model instead of")
+        until(page, "#chat", "passes of the model instead of")
+        tab(page, "Chart")
+        take(page, folder, f"desktop-{scheme}-chat-answer")
         tab(page, "Speed")
         page.click("#measure")
         until(page, "#savings", "also decoded token by token, and timed")
         take(page, folder, f"desktop-{scheme}-measured")
-        tab(page, "Chart")
-        take(page, folder, f"desktop-{scheme}-chat-answer")
         page.click("#races > button")
         page.click("#race")
         until(page, "#race-view .verdict", "identical text")
@@ -126,7 +135,7 @@ def main(folder: Path, wanted: list[str]) -> None:
         open_browser() as browser,
     ):
         for scheme in ("light", "dark"):
-            for size, show in (("desktop", desktop), ("phone", phone)):
+            for size, show in (("desktop", desktop), ("tablet", tablet), ("phone", phone)):
                 if wanted and f"{size}-{scheme}" not in wanted:
                     continue
                 context = browser.new_context(viewport=SIZES[size], color_scheme=scheme)

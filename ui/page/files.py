@@ -80,7 +80,7 @@ def waiting_files(preview: Preview, session: Session, place: int = 0) -> Updates
         preview.sheet: gr.update(choices=names, value=place, visible=len(names) > 1),
         preview.header: gr.update(choices=header_choices(sheet), value=-1 if sheet.header is None else sheet.header),
         preview.total: gr.update(value=sheet.keeps_total, visible=bool(sheet.total)),
-        preview.view: preview_html(sheet),
+        preview.view: preview_html(sheet, session.database.name),
         preview.trouble: gr.update(value="", visible=False),
         preview.beside: gr.update(visible=others),
         preview.alone: gr.update(

@@ -66,7 +66,7 @@ class Following:
             if standing != shown:
                 if shown and shown.runs and not standing.runs:
                     warn_if_not_kept(session)
-                seen, before = 0, messages(standing.kept.view.turns[: standing.turns - 1])
+                seen, before = 0, messages(standing.kept.view.turns[: standing.turns])[:-2]
                 yield self._changed(session, standing, shown, place)
                 shown = standing
                 continue
@@ -137,8 +137,7 @@ class Following:
         entries = self._workspace.archive.search(session.owner, text)
         names = [entry.id for entry in entries]
         value = session.kept.id if session.kept.id in names else None
-        first = session.database.name if session.source == EXAMPLE else "the first data"
-        choices = [(_label(entry, first), entry.id) for entry in entries]
+        choices = [(_label(entry, session.example_name), entry.id) for entry in entries]
         gone = session.deleted
         undo = gr.update(visible=gone is not None, value=f"Undo: bring back “{_short(gone.title)}”" if gone else "Undo")
         label = f"No conversation asks for “{_short(text)}”" if text and not entries else "Conversations"

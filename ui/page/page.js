@@ -1,7 +1,7 @@
 // Small conveniences of the page: replaying rounds, filtering the schema, copying names, light and dark.
 (() => {
   // A replay shows each pass twice: its guesses, then what the model made of them. Beside it runs plain decoding's track.
-  const GUESSED = ".guess, .number, .bracket, .passes small, .own:has(s), li"; // what stands before the model has checked
+  const GUESSED = ".guess, .number, .bracket, .passes small, .own:has(s), .forced:has(s), li"; // what stands before the model has checked
   const show = (view, count, phase = "checked") => {
     view.dataset.phase = phase;
     const playing = view.dataset.playing === "yes";
@@ -79,9 +79,9 @@
 
   const filter = (box) => {
     const wanted = box.value.trim().toLowerCase();
-    box.closest("[data-schema]").querySelectorAll("details").forEach((table) => {
-      table.hidden = !table.dataset.words.includes(wanted);
-    });
+    const tables = [...box.closest("[data-schema]").querySelectorAll("details")];
+    tables.forEach((table) => { table.hidden = !table.dataset.words.includes(wanted); });
+    box.closest("[data-schema]").querySelector("[data-no-hit]").hidden = tables.some((table) => !table.hidden);
   };
 
   const copy = async (button) => {
@@ -171,6 +171,7 @@
   ];
   const name = () => {
     document.querySelector("#incoming")?.setAttribute("role", "dialog");
+    document.querySelector("#sql .cm-content")?.setAttribute("aria-label", "SQL editor: Tab leaves it, Ctrl+Enter runs it");
     NAMES.forEach(([part, told]) => document.querySelectorAll(`${part}:not([aria-label]), ${part}[aria-label=""]`)
     .forEach((each) => each.innerText.trim() || each.setAttribute("aria-label", told)));
   };
@@ -247,8 +248,31 @@
     event.stopPropagation(); // else the click chooses the answer as well
     if (act === "link") return copyLink(button, Number(turn));
     tell({ act, turn: Number(turn), place: Number(place ?? 0) });
-    if (act === "edit") document.querySelector("#question textarea")?.focus();
+    const asks = act === "edit" || (act === "say" && matchMedia("(pointer: fine)").matches); // no keyboard over a phone's answer
+    if (asks) document.querySelector("#question textarea")?.focus();
   }, { capture: true });
+
+  // The question is in sight at once: on a busy machine the server's own message takes a while.
+  const sent = document.createElement("div");
+  sent.className = "sending";
+  const send = (text) => {
+    if (!text.trim()) return;
+    sent.textContent = text.trim();
+    document.querySelector("#talk")?.append(sent);
+  };
+  document.addEventListener("keydown", ({ key, shiftKey, isComposing, target }) => {
+    if (key === "Enter" && !shiftKey && !isComposing && target.matches("#question textarea")) send(target.value);
+  }, { capture: true });
+  document.addEventListener("click", ({ target }) => {
+    if (target.closest("#question [data-testid=submit-button]")) send(document.querySelector("#question textarea").value);
+  }, { capture: true });
+  document.addEventListener("input", ({ target }) => { if (target.closest("#question")) sent.remove(); });
+  const questions = () => document.querySelectorAll("#chat .said").length;
+  let asked = 0;
+  new MutationObserver(() => {
+    if (questions() !== asked || document.querySelector(".toast-body, #question [data-testid=stop-button]")) sent.remove();
+    asked = questions();
+  }).observe(document, { childList: true, subtree: true });
 
   document.addEventListener("keydown", (event) => {
     const editing = document.querySelector("#notice")?.innerText.startsWith("✎");

@@ -12,7 +12,7 @@ from tools.sql.spelling import in_words
 from ui.session.conversation_view import TurnView
 from ui.session.session import Session
 from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, picture, suggest
-from ui.views.data_html import NO_ROWS, Rows, rows_of, table_of
+from ui.views.data_html import FITTING_COLUMNS, NO_ROWS, Rows, column_widths, rows_of, table_of
 from ui.views.passes import decoding_html
 from ui.views.savings_html import method_name, savings_html
 from ui.views.words import counted, plain
@@ -223,7 +223,9 @@ def show_rows(panel: Panel, session: Session, turn: TurnView | None, index: int)
     if own.count > len(own.rows):
         told += f"; the first {len(own.rows):,} are shown, an export has them all"
     sides = [f"right-{place}" for place, right in enumerate(own.at_right) if right]
-    table = gr.update(value=table_of(own), visible=bool(own.columns), elem_classes=sides)
+    widths, pinned = column_widths(own), len(own.columns) > FITTING_COLUMNS
+    shape: dict[str, Any] = {"column_widths": widths if pinned else [], "pinned_columns": int(pinned)}
+    table = gr.update(value=table_of(own), visible=bool(own.columns), elem_classes=sides, **shape)
     chart = show_chart(panel, own, suggest(own.columns, own.rows))
     exports = gr.update(visible=bool(own.columns))
     parts = {panel.caption: told, panel.table: table, panel.exports: exports}

@@ -33,6 +33,7 @@ from ui.session.kept import Busy, OtherData
 from ui.session.run import Question
 from ui.session.session import Session
 from ui.session.workspace import Full, NotYours, Workspace
+from ui.views.card import plain_rows_html
 from ui.views.messages import (
     AS_IT_STANDS,
     ASK_AFRESH,
@@ -121,12 +122,13 @@ class Controller:
         if session.kept is not kept or index >= len(kept.view.turns):
             return {}  # another conversation is shown by now
         warn_if_not_kept(session)
-        updates: Updates = {panel.own: gr.update(visible=True)}
+        updates: Updates = {panel.own: gr.update(visible=True), self.page.chat: messages(kept.view.turns)}
         updates |= {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
         if ran.error is not None:
             return updates
         shown = panels.show_rows(panel, session, session.view.turns[index], index)
-        return updates | shown | {panel.trouble: f"✓ {shown[panel.caption]}. The Result and Chart tabs show them."}
+        rows = plain_rows_html(ran.columns, ran.rows, ran.row_count, ran.truncated)
+        return updates | shown | {panel.trouble: f"✓ {shown[panel.caption]}\n\n{rows}"}
 
     def _running(self, runs: bool) -> Updates:
         return {self.page.panel.run: gr.update(visible=not runs), self.page.panel.halt: gr.update(visible=runs)}
@@ -141,7 +143,7 @@ class Controller:
         if index is not None and index < len(session.view.turns):
             session.show_own(index)
             warn_if_not_kept(session)
-        return panels.show(self.page.panel, session, index)
+        return panels.show(self.page.panel, session, index) | {self.page.chat: messages(session.view.turns)}
 
     def other_sql(self, sql: str, index: int | None, request: gr.Request) -> Updates:
         """The model's own SQL instead of the statement that gives the rows as they are shown, or the other way round."""
@@ -217,10 +219,10 @@ def wire(workspace: Workspace, page: Page) -> Controller:
         page.blocks.unload(c.unload)
         on(page.chat.select, c.choose_message, None, panel.of_a_turn, show_progress="hidden")
         on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
-        run_outputs = [panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows]
+        run_outputs = [panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows, page.chat]
         on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
         on(panel.halt.click, c.halt, None, None, queue=False)
-        on(panel.own.click, c.show_own, [panel.turn], panel.of_a_turn)
+        on(panel.own.click, c.show_own, [panel.turn], [*panel.of_a_turn, page.chat])
         on(panel.written.click, c.other_sql, [panel.sql, panel.turn], [panel.sql, panel.written])
         on(panel.export.click, c.export, [panel.sql, panel.export_kind], [panel.download])
         chart: list[Any] = [panel.chart_kind, panel.chart_x, panel.chart_y, panel.chart_every]

@@ -60,6 +60,7 @@ class Session:
         self.used_s = monotonic()
         self.settings = workspace.default_settings()
         self.data = OpenData(workspace.rules, folder / "data", Opened(workspace.open_default(), EXAMPLE), self._in_use)
+        self.example_name = self.data.now.database.name
         self.wants = ""  # the source of the conversation that is shown, where that is not the one that is open
         self.editing: int | None = None  # the turn of the shown conversation whose question is being changed
         self.kept = workspace.conversations.begin(owner, EXAMPLE)

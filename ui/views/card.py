@@ -45,8 +45,13 @@ def card_html(turn: TurnView, index: int) -> str:
 def rows_html(turn: TurnView) -> str:
     """The rows of a question whose answer is not yet written."""
     early = turn.early or {"columns": [], "rows": [], "count": 0}
-    seen = {"headings": early["columns"], "rows": early["rows"], "kinds": ["other"] * len(early["columns"])}
-    table = _table(seen, early["count"], truncated=False)
+    return plain_rows_html(early["columns"], early["rows"], early["count"])
+
+
+def plain_rows_html(columns: Sequence[str], rows: Sequence[Sequence[Any]], count: int, truncated: bool = False) -> str:
+    """The first rows as the database gives them; `count`: of the result."""
+    seen = {"headings": columns, "rows": rows, "kinds": ["other"] * len(columns)}
+    table = _table(seen, count, truncated)
     return f'<div class="card early"><div class="pane table">{table}</div></div>' if table else ""
 
 
@@ -97,16 +102,18 @@ def _table(seen: dict[str, Any], count: int, truncated: bool) -> str:
     rows = seen["rows"][: UNCUT_ROWS if count <= UNCUT_ROWS else CARD_ROWS]
     columns = [in_column([row[place] for row in rows], kind) for place, kind in enumerate(kinds)]
     sides = [' class="number"' if kind in ("amount", "digits") else "" for kind in kinds]
-    head = "".join(
-        f'<th scope="col"{side}>{_cell(name)}</th>' for name, side in zip(seen["headings"], sides, strict=False)
-    )
-    body = "".join(
-        f"<tr>{''.join(f'<td{side}>{_cell(cell)}</td>' for cell, side in zip(cells, sides, strict=True))}"
-        f"{f'<td>{_bar(lengths[place])}</td>' if lengths else ''}</tr>"
-        for place, cells in enumerate(zip(*columns, strict=True))
-    )
-    over = "<th></th>" if lengths else ""
-    table = f"<table><thead><tr>{head}{over}</tr></thead><tbody>{body}</tbody></table>"
+    head = [f'<th scope="col"{side}>{_cell(name)}</th>' for name, side in zip(seen["headings"], sides, strict=False)]
+    body = [
+        [f"<td{side}>{_cell(cell)}</td>" for cell, side in zip(cells, sides, strict=True)]
+        for cells in zip(*columns, strict=True)
+    ]
+    if lengths and "amount" in kinds:  # next to the number that it stands for
+        amount = kinds.index("amount")
+        head[amount] += "<th></th>"
+        for cells, length in zip(body, lengths, strict=False):
+            cells[amount] += f"<td>{_bar(length)}</td>"
+    told = "".join(f"<tr>{''.join(cells)}</tr>" for cells in body)
+    table = f"<table><thead><tr>{''.join(head)}</tr></thead><tbody>{told}</tbody></table>"
     return f"{table}{_more(count - len(rows), len(seen['headings']), truncated)}"
 
 

@@ -18,7 +18,7 @@ from ui.views.words import counted
 Kind = Literal["bar", "line", "scatter", "none"]
 Cells = Sequence[Sequence[Any]]
 KINDS: tuple[Kind, ...] = ("bar", "line", "scatter", "none")
-MOST_BARS, MOST_POINTS = 40, 2000
+MOST_BARS, MOST_POINTS, MOST_SERIES = 40, 2000, 8
 NO_VALUE = "(no value)"  # the bar of NULL
 _DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T]\d\d:\d\d.*)?")
 _TIME_NAME = re.compile(r"\b(year|month|week|day|date|quarter)s?\b")
@@ -27,7 +27,8 @@ _KEY_NAME = re.compile(r"(^|_)id$")
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`frame` has the columns `x` and `y`, by these names; they stand for the result's columns at `indices`.
+    """`frame` has the columns `x` and `y`, by these names; they stand for the result's columns at `indices`. `series`: the
+    column of the frame whose values have a colour each, where there is one.
 
     in_order: bars stand in the rows' order, as those of years do; others are sorted by length. note: what is not shown.
     """
@@ -39,6 +40,7 @@ class Chart:
     indices: tuple[int, int] | None = None
     in_order: bool = False
     note: str = ""
+    series: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,29 @@ def draw(kind: Kind, columns: Sequence[str], rows: Cells, x: int, y: int, every:
     if kind == "none" or not columns:
         return Chart("none", "", "", pd.DataFrame())
     most = MOST_BARS if kind == "bar" and not every else MOST_POINTS
-    numbered = [(row[x], number) for row in rows if (number := _number(row[y])) is not None]
-    drawn = [pair for pair in numbered if kind == "bar" or _on_axis(kind, pair[0])]
+    third = _series(rows, shape_of(columns, rows).labels, x, y)
+    numbered = [(row[x], number, _label(row, third)) for row in rows if (number := _number(row[y])) is not None]
+    drawn = [each for each in numbered if kind == "bar" or _on_axis(kind, each[0])]
     names = _names(columns[x], columns[y])
-    frame = pd.DataFrame(drawn[:most], columns=list(names))
+    series = "" if third is None else _axis(columns[third], "series")
+    series = f"{series} again" if series in names else series
+    frame = pd.DataFrame(
+        [each[: 3 if series else 2] for each in drawn[:most]], columns=[*names, *filter(None, [series])]
+    )
     frame[names[0]] = _across(kind, frame[names[0]])
     note = _note("bar" if kind == "bar" else "point", len(rows), len(drawn), most)
-    return Chart(kind, *names, frame, (x, y), x in shape_of(columns, rows).times, note)
+    return Chart(kind, *names, frame, (x, y), x in shape_of(columns, rows).times, note, series)
+
+
+def _series(rows: Cells, labels: Sequence[int], x: int, y: int) -> int | None:
+    """The column of words that tells rows with the same place across apart, where it has few different ones."""
+    found = [place for place in labels if place not in (x, y) and 1 < len({row[place] for row in rows}) <= MOST_SERIES]
+    across = [row[x] for row in rows]
+    return found[0] if len(found) == 1 and len(set(map(str, across))) < len(across) else None
+
+
+def _label(row: Sequence[Any], place: int | None) -> str:
+    return "" if place is None else NO_VALUE if row[place] is None else str(row[place])
 
 
 def _note(what: str, rows: int, drawn: int, most: int) -> str:
@@ -112,16 +130,16 @@ def _axis(column: str, otherwise: str) -> str:
 
 
 def _on_axis(kind: Kind, cell: Any) -> bool:
-    return cell is not None and (kind != "scatter" or _number(cell) is not None)
+    return cell is not None and (kind != "scatter" or _number(cell) is not None or _is_date(cell))
 
 
 def _across(kind: Kind, cells: "pd.Series[Any]") -> "pd.Series[Any]":
     """The values across, as the kind takes them: labels, numbers, or points in time."""
     if kind == "bar":
         return cells.map(lambda cell: NO_VALUE if cell is None or cell != cell else str(cell)).astype(object)
-    if kind == "scatter":
-        return cells.map(_number)
-    return pd.to_datetime(cells, format="mixed") if len(cells) and cells.map(_is_date).all() else cells
+    if len(cells) and cells.map(_is_date).all():
+        return pd.to_datetime(cells, format="mixed")
+    return cells.map(_number) if kind == "scatter" else cells
 
 
 def shape_of(columns: Sequence[str], rows: Cells) -> Shape:
@@ -152,7 +170,7 @@ def _number(cell: Any) -> float | None:
         return None
 
 
-ACROSS = 6  # bars that stand upright; more lie, longest first, with room for their labels
+ACROSS = 6  # labels that stand side by side; more are turned
 _COLOUR, _INK = "#0d9488", "#64748b"
 _HEIGHT, _BAR_HEIGHT = 300, 20
 _AXIS: dict[str, Any] = {
@@ -162,6 +180,9 @@ _AXIS: dict[str, Any] = {
     "gridOpacity": 0.18,
     "domainColor": _INK,
     "tickColor": _INK,
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "labelOverlap": True,
 }
 _EXPORTS = {"export": {"svg": True, "png": True}, "source": False, "compiled": False, "editor": False}
 _EMBEDDED = {"actions": _EXPORTS, "renderer": "svg"}  # its texts are coloured by the page, for light and for dark
@@ -172,20 +193,35 @@ def picture(chart: Chart) -> alt.Chart | None:
     if chart.kind == "none" or chart.frame.empty:
         return None
     bars = len(dict.fromkeys(chart.frame[chart.x]))
-    height = _BAR_HEIGHT * bars if _lies(chart) else _HEIGHT
+    lanes = len(dict.fromkeys(chart.frame[chart.series])) if chart.series else 1
+    height = _BAR_HEIGHT * bars * lanes if _lies(chart) else _HEIGHT
     drawn: Any = _MARKS[chart.kind](alt.Chart(chart.frame)).encode(**_axes(chart), tooltip=_told(chart))
-    sized = drawn.properties(width="container", height=height, usermeta={"embedOptions": _EMBEDDED})
+    title = alt.Title(f"{chart.y} by {chart.x}", anchor="start", color=_INK, fontSize=13, fontWeight=500)
+    sized = drawn.properties(width="container", height=height, title=title, usermeta={"embedOptions": _EMBEDDED})
     clear: alt.Chart = sized.configure(background="transparent").configure_view(stroke=None).configure_axis(**_AXIS)
-    return clear
+    legend = {key: size for key, size in _AXIS.items() if key.startswith(("label", "title"))} | {"orient": "bottom"}
+    named: alt.Chart = clear.configure_legend(**legend)
+    return named
 
 
 def _lies(chart: Chart) -> bool:
-    """Whether the bars lie: more than fit side by side, and in no order of their own."""
-    return chart.kind == "bar" and not chart.in_order and len(dict.fromkeys(chart.frame[chart.x])) > ACROSS
+    """Whether the bars lie, longest first, with room for their labels: unless they have an order of their own, as years do."""
+    return chart.kind == "bar" and not chart.in_order
 
 
 def _axes(chart: Chart) -> dict[str, Any]:
-    """The two axes, by their names in Vega-Lite."""
+    """The two axes, by their names in Vega-Lite, and a colour for each series."""
+    return _places(chart) | (_colours(chart) if chart.series else {})
+
+
+def _colours(chart: Chart) -> dict[str, Any]:
+    """Bars of one place stand next to each other: added up they would say that their sum means something."""
+    colour = {"color": alt.Color(f"{chart.series}:N", scale=alt.Scale(scheme="tableau10"))}
+    side = "yOffset" if _lies(chart) else "xOffset"
+    return colour | ({side: f"{chart.series}:N"} if chart.kind == "bar" else {})
+
+
+def _places(chart: Chart) -> dict[str, Any]:
     numbers = alt.Axis(format=_format(chart))
     free = alt.Undefined if chart.kind == "bar" else alt.Scale(zero=False)  # bars begin at nought
     if _lies(chart):
@@ -194,7 +230,7 @@ def _axes(chart: Chart) -> dict[str, Any]:
     up = alt.Y(f"{chart.y}:Q", axis=numbers, scale=free)
     if chart.kind == "bar":
         bars = list(dict.fromkeys(chart.frame[chart.x]))
-        names = alt.Axis(labelAngle=0, labelLimit=80) if len(bars) <= ACROSS else alt.Axis()
+        names = alt.Axis(labelAngle=0 if len(bars) <= ACROSS else -45, labelLimit=80)
         return {"x": alt.X(f"{chart.x}:N", sort=bars, axis=names), "y": up}
     if str(chart.frame[chart.x].dtype).startswith("datetime"):
         return {"x": alt.X(f"{chart.x}:T"), "y": up}
@@ -203,7 +239,8 @@ def _axes(chart: Chart) -> dict[str, Any]:
 
 
 def _told(chart: Chart) -> list[alt.Tooltip]:
-    return [alt.Tooltip(chart.x), alt.Tooltip(f"{chart.y}:Q", format=_format(chart))]
+    series = [alt.Tooltip(chart.series)] if chart.series else []
+    return [alt.Tooltip(chart.x), *series, alt.Tooltip(f"{chart.y}:Q", format=_format(chart))]
 
 
 def _format(chart: Chart) -> str:
@@ -213,6 +250,6 @@ def _format(chart: Chart) -> str:
 
 _MARKS: dict[str, Callable[[alt.Chart], alt.Chart]] = {
     "bar": lambda made: made.mark_bar(color=_COLOUR),
-    "line": lambda made: made.mark_line(color=_COLOUR, point={"color": _COLOUR}),
+    "line": lambda made: made.mark_line(color=_COLOUR, point=True),
     "scatter": lambda made: made.mark_circle(color=_COLOUR, opacity=0.7),
 }

@@ -26,12 +26,17 @@ _KINDS = {
 }  # fmt: skip
 
 
-def preview_html(sheet: Sheet) -> str:
-    """One sheet: what is in the file with its row of names marked, and the table that it becomes."""
+def preview_html(sheet: Sheet, is_open: str = "") -> str:
+    """One sheet: what is in the file with its row of names marked, and the table that it becomes. `is_open`: the name of the
+    data that it takes the place of."""
     where = f"{html(sheet.file)}{f' · {html(sheet.name)}' if sheet.name else ''}"
-    rows = f"table <code>{html(sheet.table)}</code>, {counted(sheet.row_count, 'row')}"
+    size = f"{counted(sheet.row_count, 'row')}, {counted(len(sheet.columns), 'column')}"
+    rows = f"table <code>{html(sheet.table)}</code>, {size}"
+    instead = f" Opened, it takes the place of {html(is_open)}; that can be undone." if is_open else ""
     read, filed = _table("As it is read", _as_read(sheet)), _table("In the file", _filed(sheet))
-    return f'<div class="preview"><h3>{where} <small>{rows}</small></h3>{_notes(sheet)}{read}{filed}</div>'
+    return (
+        f'<div class="preview"><h3>Open {where}? <small>{rows}.{instead}</small></h3>{_notes(sheet)}{read}{filed}</div>'
+    )
 
 
 def _table(title: str, content: str) -> str:
@@ -113,7 +118,7 @@ def schema_html(schema: Schema, name: str) -> str:
         f'<div class="schema" data-schema><p class="source"><b>{html(name)}</b> <small>{html(schema.dialect)}, '
         f"{counted(len(schema.tables), 'table')}</small></p>"
         '<input type="search" data-filter placeholder="find a table or column" aria-label="find a table or column">'
-        f"{tables}</div>"
+        f'{tables}<p class="hint" data-no-hit hidden>No table or column is called that.</p></div>'
     )
 
 
@@ -197,6 +202,18 @@ def table_of(own: Rows) -> dict[str, Any]:
     sides = ["text-align: right" if right else "" for right in own.at_right]
     metadata = {"display_value": list(map(list, zip(*written, strict=True))), "styling": [sides] * len(own.rows)}
     return {"headers": own.columns, "data": own.rows, "metadata": metadata}
+
+
+FITTING_COLUMNS = 6  # more have widths of their own, and the first of them stays when the others are scrolled
+_WIDTHS, _SIGN_PX, _EDGES_PX = (72, 320), 8, 40
+
+
+def column_widths(own: Rows) -> list[int]:
+    """A width for each column by what is in it, within bounds."""
+    longest = [
+        max([len(name), *(len(str(row[place])) for row in own.rows[:200])]) for place, name in enumerate(own.columns)
+    ]
+    return [min(_WIDTHS[1], max(_WIDTHS[0], _SIGN_PX * length + _EDGES_PX)) for length in longest]
 
 
 def _written(cells: list[Any], kind: Any) -> list[str]:

@@ -23,8 +23,16 @@ AS_IT_STANDS = "as it stands"  # the reply of one who does not want to be asked 
 
 
 def messages(turns: Sequence[TurnView]) -> list[Message]:
-    """All messages of a conversation."""
-    return [message for index, turn in enumerate(turns) for message in turn_messages(turn, index)]
+    """All messages of a conversation: two for each turn, apart from a try that came to no answer and was made once more."""
+    seen = [(index, turn) for index, turn in enumerate(turns) if not _is_replaced(turn, turns[index + 1 : index + 2])]
+    return [message for index, turn in seen for message in turn_messages(turn, index)]
+
+
+def _is_replaced(turn: TurnView, later: Sequence[TurnView]) -> bool:
+    """Whether a turn without an answer was followed by another try at its question, which stands in its place."""
+    return turn.failure is not None and any(
+        (each.question, each.evidence) == (turn.question, turn.evidence) for each in later
+    )
 
 
 def turn_messages(turn: TurnView, index: int) -> list[Message]:
@@ -129,7 +137,7 @@ def _answer(turn: TurnView, index: int) -> Message:
         if turn.sql:
             parts.append(_folded("SQL", fenced(turn.statement, "sql")))
     else:
-        parts.append(card_html(turn, index))
+        parts += [_by_hand(turn), card_html(turn, index)]
     if _readings(turn):
         parts.append(f'<p class="mean">{"Did you mean" if doubt else "It may also mean"}</p>')
     parts.append(_buttons(turn, index))
@@ -173,6 +181,14 @@ def _done(turn: TurnView) -> str:
     """What the query did, in one line: by it a person who reads no SQL finds a wrong answer."""
     done = ((turn.answer or {}).get("shown") or {}).get("done")
     return f'<p class="done">{inert(done)}</p>' if done and not (turn.answer or {}).get("error") else ""
+
+
+def _by_hand(turn: TurnView) -> str:
+    """That the panel shows the rows of other SQL than the answer's."""
+    if turn.ran is None or turn.ran.error is not None:
+        return ""
+    rows = counted(turn.ran.row_count, "row")
+    return f'<p class="mean">You ran other SQL for this answer: the panel shows its {rows}. Below is the answer itself.</p>'
 
 
 _SEEN = "a query that you have seen"

@@ -163,31 +163,41 @@ _BEYOND = 4  # columns after the text, for guesses that went on
 def passes_html(rounds: Sequence[Round], spelling: Mapping[int, str]) -> str:
     """A row per pass: its guesses next to each other, those that stand and those struck out, and the model's own token."""
     text = [token for r in rounds for token in r.text_tokens]
-    made = passes(rounds)
+    made, origin = passes(rounds), [each.origin for each in origins(rounds)]
     longest = max(made, key=lambda each: len(each.guesses))
-    cells = "".join(cell for each in made for cell in _row(each, text, spelling, explained=each is longest))
+    cells = "".join(cell for each in made for cell in _row(each, text, origin, spelling, explained=each is longest))
     return (
         '<div class="passes-box" tabindex="0" role="region" aria-label="passes by position"><div class="passes" '
         f'data-text="{len(text)}">{cells}</div></div>'
     )
 
 
-def _row(each: Pass, text: Sequence[int], spelling: Mapping[int, str], explained: bool) -> Iterator[str]:
-    """The cells of one pass; the grid's first column holds its number. `explained`: the bracket's words are always shown."""
+def _row(
+    each: Pass, text: Sequence[int], origin: Sequence[str], spelling: Mapping[int, str], explained: bool
+) -> Iterator[str]:
+    """The cells of one pass, one for a position; the grid's first column holds its number. `origin`: of each token of the text.
+    `explained`: the bracket's words are always shown."""
     place = f"grid-row:{2 * each.number};grid-column:1"
     yield f'<span class="number" data-round="{each.number}" style="{place}">{each.number}</span>'
     if len(each.guesses) > 1:
         yield _bracket(each, len(text) + _BEYOND, explained)
     for guess in each.guesses:
-        if guess.kept or (guess.position != each.own and guess.position < len(text) + _BEYOND):
-            kind = "kept" if guess.kept else "wrong"
+        filled = guess.position == each.own or guess.position in each.forced
+        if guess.kept or (not filled and guess.position < len(text) + _BEYOND):
+            kind = f"kept {origin[guess.position]}" if guess.kept else "wrong"
             yield _cell(each, guess.position, f"guess {kind}", html(shown_token(guess.token, spelling)), "")
-    under_own = next((guess for guess in each.guesses if guess.position == each.own), None)
-    if under_own is None or not under_own.kept:
-        wrong = f'<s class="guess">{html(shown_token(under_own.token, spelling))}</s>' if under_own else ""
-        yield _cell(each, each.own, "own", f"<b>{html(shown_token(text[each.own], spelling))}</b>", wrong)
+    under = {guess.position: guess for guess in each.guesses}
+    if each.own not in under or not under[each.own].kept:
+        yield _cell(each, each.own, "own", *_over_guess(text[each.own], under.get(each.own), spelling))
     for position in each.forced:
-        yield _cell(each, position, "forced", html(shown_token(text[position], spelling)), "")
+        yield _cell(each, position, "forced", *_over_guess(text[position], under.get(position), spelling))
+
+
+def _over_guess(token: int, guess: Guess | None, spelling: Mapping[int, str]) -> tuple[str, str]:
+    """A token that no guess gave, and the wrong guess that it takes the place of."""
+    is_wrong = guess is not None and guess.token != token
+    wrong = f'<s class="guess">{html(shown_token(guess.token, spelling))}</s>' if guess and is_wrong else ""
+    return f"<b>{html(shown_token(token, spelling))}</b>", wrong
 
 
 def _cell(each: Pass, position: int, kind: str, content: str, above: str) -> str:
@@ -211,7 +221,7 @@ def _bracket(each: Pass, columns: int, explained: bool) -> str:
 
 
 MOST_ROUNDS = 200
-_SLOWER = 20  # the replay shows each pass for so many times as long as it took
+_PLAIN_PASS_MS, _REPLAY_MS = 300.0, 12_000.0  # that a replay shows a pass of plain decoding, and all of them at most
 _LEGEND = {
     "accepted": ("was guessed ahead, and the model agreed", "were guessed ahead, and the model agreed"),
     "recycled": (
@@ -240,6 +250,7 @@ def decoding_html(step: StepView | None) -> str:
         '<button type="button" data-expand aria-label="fill the window">⤢</button></p>'
         '<p class="history hint" data-history aria-live="polite">Click a token to read how it came about.</p>'
         f"{passes_html(step.rounds[:MOST_ROUNDS], step.spelling)}"
+        '<p class="hint">This is the text as the model wrote it, before it was checked and repaired.</p>'
         f"{_legend(step.rounds, metrics)}{_rounds_html(step)}</div>"
     )
 
@@ -257,18 +268,36 @@ def _headline(metrics: Metrics) -> str:
 def _counters(step: StepView, metrics: Metrics) -> str:
     """Two counters with a track each, ours and plain decoding's; the replay moves them. They are as long as times where both
     were measured, otherwise as the passes."""
-    record = step.record or {}
-    plain_ms = record.get("plain_ms")
-    timed = plain_ms is not None and record.get("plain_ms_source") == "measured"
-    each_ms = (plain_ms or metrics.wall_ms) / max(metrics.plain_forwards, 1)
+    plain_ms = _measured_plain_ms(step)
+    timed = plain_ms is not None
     lengths = (metrics.wall_ms, plain_ms or 0.0) if timed else (metrics.target_forwards, metrics.plain_forwards)
     shares = [100 * length / (max(lengths) or 1) for length in lengths]
     ours = _counter("ours", "guessing ahead", metrics.target_forwards, metrics.wall_ms if timed else None, shares[0])
     plain = _counter("plain", "token by token", metrics.plain_forwards, plain_ms if timed else None, shares[1])
     return (
-        f'<div class="tracks" data-plain="{metrics.plain_forwards}" data-plain-ms="{_SLOWER * each_ms:.1f}">{ours}{plain}'
+        f'<div class="tracks" data-plain="{metrics.plain_forwards}" data-plain-ms="{_shown_ms(metrics):.1f}">{ours}{plain}'
         "</div>"
     )
+
+
+def _measured_plain_ms(step: StepView) -> float | None:
+    """The time of plain decoding, where it was measured side by side."""
+    record = step.record or {}
+    return record.get("plain_ms") if record.get("plain_ms_source") == "measured" else None
+
+
+def _shown_ms(metrics: Metrics) -> float:
+    """How long a replay shows a pass of plain decoding."""
+    return min(_PLAIN_PASS_MS, _REPLAY_MS / max(metrics.plain_forwards, 1))
+
+
+def _slower(step: StepView, metrics: Metrics) -> float:
+    """How many times as long as it took a replay shows what happened. Where plain decoding was not measured, a pass of it is
+    taken for as long as one of ours is on average, for both are one look of the model; an estimate would be of an idle machine.
+    """
+    plain_ms = _measured_plain_ms(step)
+    each = plain_ms / max(metrics.plain_forwards, 1) if plain_ms else metrics.wall_ms / max(metrics.target_forwards, 1)
+    return _shown_ms(metrics) / (each or 1.0)
 
 
 def _counter(kind: str, name: str, forwards: int, ms: float | None, share: float) -> str:
@@ -336,7 +365,8 @@ def _legend(rounds: Sequence[Round], metrics: Metrics) -> str:
 
 def _rounds_html(step: StepView) -> str:
     shown = step.rounds[:MOST_ROUNDS]
-    ends = accumulate(map(_took_ms, shown))
+    slower = _slower(step, measure(step.rounds))
+    ends = (slower * end for end in accumulate(map(_took_ms, shown)))
     items = "".join(_round(r, step.spelling, i, end) for i, (r, end) in enumerate(zip(shown, ends, strict=True), 1))
     cut = len(step.rounds) - MOST_ROUNDS
     more = f'<p class="hint">and {counted(cut, "more pass", "more passes")}</p>' if cut > 0 else ""
@@ -361,7 +391,7 @@ def _round(r: Round, spelling: Mapping[int, str], number: int, end_ms: float) ->
     guessing, checked = _story(r, number)
     parts = f"guessing {r.draft_ms:.1f}, model {r.share_ms:.1f}, checking {r.verify_ms:.1f} ms"
     return (
-        f'<li data-round="{number}" data-end-ms="{_SLOWER * end_ms:.0f}" data-guessing="{guessing}" '
+        f'<li data-round="{number}" data-end-ms="{end_ms:.0f}" data-guessing="{guessing}" '
         f'data-checked="{checked}"><details><summary>'
         f"<code>{committed}</code> <small>{drafted} · {milliseconds(took)}</small></summary><p><small>{parts}; "
         f"{counted(r.pending, 'token')} fed</small></p>{tree_svg(r, spelling)}</details></li>"

@@ -70,6 +70,8 @@ def mid_sentence(title: str) -> str:
 def shown_token(token: int, spelling: Mapping[int, str]) -> str:
     """A token as a reader sees it on one line; its number where its text is not known. A stop token has no text."""
     text = spelling.get(token, f"#{token}")
+    if text == "<mask>":  # guesses from nothing
+        return "▢"
     return text.replace("\n", "⏎").strip(" ") or ("␣" if text else "end")
 
 

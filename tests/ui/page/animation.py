@@ -17,7 +17,7 @@ from tests.ui.record import FOLDER
 from tests.ui.workspaces import scripted_workspace
 
 SIZE = {"width": 1100, "height": 760}
-STEP_MS = 90  # between two frames
+STEP_MS = 90  # between two frames, at least
 LAST_MS = 2500  # that the end stands
 MOST_BYTES = 2_000_000
 
@@ -41,19 +41,20 @@ def main(path: Path) -> None:
 
 
 def _replayed(page: Any) -> Any:
-    """Frames from the first pass to the last."""
+    """Frames from the first pass to the last, and for how long each is shown: as long as a busy machine took for it."""
     page.click("#decoding [data-play]")
     while True:
-        began = time.monotonic()
-        yield Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-        if page.inner_text("#decoding [data-play]").endswith("Replay"):
-            return
+        began, over = time.monotonic(), page.inner_text("#decoding [data-play]").endswith("Replay")
+        frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
         time.sleep(max(0.0, STEP_MS / 1e3 - (time.monotonic() - began)))
+        yield frame, LAST_MS if over else round(1e3 * (time.monotonic() - began))
+        if over:
+            return
 
 
-def save(frames: list[Image.Image], path: Path) -> int:
-    """Write the frames; gives the bytes. Raises ValueError where they are more than a README should carry."""
-    times = [STEP_MS] * (len(frames) - 1) + [LAST_MS]
+def save(replayed: list[tuple[Image.Image, int]], path: Path) -> int:
+    """Write the frames with their times; gives the bytes. Raises ValueError where they are more than a README should carry."""
+    frames, times = [frame for frame, _ in replayed], [ms for _, ms in replayed]
     path.parent.mkdir(parents=True, exist_ok=True)
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=times, loop=0, quality=70, method=4)
     size = path.stat().st_size

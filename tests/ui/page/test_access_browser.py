@@ -104,11 +104,11 @@ def context(tmp_path: Path) -> Iterator[tuple[Any, str]]:
 def test_the_first_page_says_how_it_is_fast_and_shows_no_empty_panel(context: tuple[Any, str]) -> None:
     """In ten seconds nobody understood what this is about: not a word stood there, and a third of it said "No rows yet"."""
     page = open_page(*context)
-    until(page, "#chat .placeholder", "10 looks of the model instead of 39")
+    until(page, "#chat .placeholder", "6 looks of the model instead of 34")
     pieces = page.locator("#chat .how pre i")
-    assert pieces.count() == 10
-    lands = pieces.nth(9).evaluate("e => getComputedStyle(e).animationName + getComputedStyle(e).animationDelay")
-    assert lands == "lands3.6s"
+    assert pieces.count() == 6
+    lands = pieces.nth(5).evaluate("e => getComputedStyle(e).animationName + getComputedStyle(e).animationDelay")
+    assert lands == "lands3.5s"
     assert not page.locator("#panel").is_visible() and page.locator("#tour").count() == 0
     ask(page, COUNT)
     until(page, "#chat", "4 albums.")

@@ -53,7 +53,15 @@ class Site:
         running, done = self.controller.run_sql(sql, turn, request)
         panel = self.page.panel
         assert running[panel.halt]["visible"] and not done[panel.halt]["visible"]
-        assert set(done) <= {panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows}
+        assert set(done) <= {
+            panel.run,
+            panel.halt,
+            panel.own,
+            panel.trouble,
+            panel.words,
+            *panel.of_rows,
+            self.page.chat,
+        }
         return done
 
     def outputs(self) -> list[Any]:
@@ -92,6 +100,9 @@ def test_sql_by_hand_changes_the_rows_or_says_why_not(site: Site) -> None:
     ran = site.run("SELECT title, album_id * 2 AS doubled FROM albums", 0, visitor)
     assert "4 rows" in ran[panel.trouble] and "4 rows" in ran[panel.caption]
     assert ran[panel.plot]["visible"] and ran[panel.plot]["value"].to_dict()["mark"]["type"] == "bar"
+    assert "Home" in ran[panel.trouble] and "You ran other SQL" in ran[site.page.chat][-1]["content"]
+    own = site.controller.show_own(0, visitor)
+    assert "You ran other SQL" not in own[site.page.chat][-1]["content"]
     refused = site.run("DROP TABLE albums", 0, visitor)
     assert "refused" in refused[panel.trouble]
     assert panel.table not in refused
@@ -179,7 +190,8 @@ def test_a_visitor_of_an_earlier_server_is_told_to_reload(site: Site) -> None:
         site.ask(asked_by("gone", "browser:a"), NAMES)
 
 
-def test_nobody_comes_in_when_the_house_is_full(tmp_path: Path) -> None:
+def test_nobody_comes_in_when_the_house_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.session.workspace.NO_PAGE_S", 3600.0)  # a slow machine must not make room meanwhile
     workspace = scripted_workspace(tmp_path, SCRIPT, rules=GuestRules(most_sessions=1))
     site = Site(workspace)
     site.visitor("a")

@@ -182,6 +182,20 @@ def test_a_question_is_shown_to_the_letter_and_changed_in_the_composer(page: Any
     until(page, "#conversations", "show")
 
 
+def test_a_question_is_in_sight_before_the_server_has_it(page: Any) -> None:
+    """On a busy machine nothing happened for three seconds after Enter."""
+    held: list[Any] = []
+    is_slow = True
+    page.route("**/queue/join*", lambda route: held.append(route) if is_slow else route.continue_())
+    ask(page, COUNT)
+    until(page, ".sending", COUNT)
+    is_slow = False
+    for each in held:
+        each.continue_()
+    until(page, "#chat", "4 albums.")
+    assert page.locator(".sending").count() == 0
+
+
 def test_rows_are_there_before_the_second_look_is_over(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """People waited for the second look at a finished result."""
     import time

@@ -268,6 +268,15 @@ def test_an_answer_is_one_card_with_table_chart_and_sql() -> None:
     assert '<p class="done">Counted reviews for each album.</p>' in card
 
 
+def test_a_bar_stands_next_to_its_number() -> None:
+    """Bars of the reviews once stood next to the album's id."""
+    seen = {"headings": ["album", "reviews", "album id"], "kinds": ["text", "amount", "digits"],
+            "rows": [["Up", 4, 7], ["Low", 2, 8], ["Far", 1, 9]]}  # fmt: skip
+    card = content(columns=["a", "n", "id"], rows=seen["rows"], shown=seen)
+    assert 'number">4</td><td><i class="bar" style="width:100%"></i></td><td class="number">7</td>' in card
+    assert 'reviews</th><th></th><th scope="col" class="number">album id' in card
+
+
 def test_one_value_is_a_big_number_without_a_table() -> None:
     seen = {"headings": ["albums"], "kinds": ["amount"], "rows": [[1200]]}
     card = content(columns=["n"], rows=[[1200]], shown=seen)

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.observe.events import Asked, Event, Failed
 from tests.ui.workspaces import scripted_workspace
+from ui.session.conversation_view import ConversationView
+from ui.session.run import retry_of
 from ui.session.session import Session
+from ui.views.messages import messages
 
 COUNT = "How many albums?"
 PER_COUNTRY_OF_THEM = "How many of them did the artists of each country release?"
@@ -57,6 +61,18 @@ def test_starting_over_forgets_what_came_before(ada: Session) -> None:
     assert ada.view.turns[-1].answer is not None and ada.view.turns[-1].answer["error"] is None
     ask(ada, PER_COUNTRY_OF_THEM)
     assert "history:" not in _prompt(ada)
+
+
+def test_a_question_that_was_stopped_is_tried_as_at_first_and_in_its_place(ada: Session) -> None:
+    """The first real try was once a sampled one, and stood below the stopped one."""
+    stopped: list[Event] = [Asked(COUNT), Failed("Stopped.", stopped=True)]
+    view = ConversationView([Asked("Names?"), Failed("Stopped.", stopped=True), *stopped])
+    assert len(messages(view.turns)) == 4
+    retry = retry_of(view.turns, 1)
+    assert not retry.sampled and not retry.again.refused
+    view.apply(Asked(COUNT))
+    shown = messages(view.turns)
+    assert [each["metadata"]["id"] for each in shown] == ["0:question", "0:answer", "2:question", "2:answer"]
 
 
 def _prompt(session: Session) -> str:

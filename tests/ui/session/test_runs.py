@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,9 @@ def test_two_tabs_on_one_conversation_write_one_after_the_other(slow: Workspace)
 def test_an_owner_has_so_many_runs_at_a_time(tmp_path: Path) -> None:
     workspace = scripted_workspace(tmp_path, SCRIPT, rules=GuestRules(most_runs_each=2))
     for number in range(2):
-        workspace.session(f"s{number}", "ada").begin_run(Question(SLOW))
+        session = workspace.session(f"s{number}", "ada")
+        session.settings = replace(session.settings, deadline_s=120)  # both are still under way at the end
+        session.begin_run(Question(SLOW))
     with pytest.raises(Busy, match="other questions"):
         workspace.session("late", "ada").begin_run(Question(COUNT))
     ask(workspace.session("bo", "bo"), COUNT)

@@ -312,6 +312,7 @@ def test_a_row_of_totals_is_shown_and_kept_if_that_is_chosen(workspace_other_dat
     (sheet,) = session.data.offer([path]).sheets
     assert (sheet.total, sheet.row_count) == (("Total", "5"), 2)
     assert "The last row (Total, 5) adds up those above it, and is left out" in preview_html(sheet)
+    assert f"{len(sheet.columns)} columns. Opened, it takes the place of shop" in preview_html(sheet, "shop")
     session.data.keep_total(0, True)
     session.data.name_columns(0, 0)
     assert session.data.offered is not None

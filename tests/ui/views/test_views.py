@@ -25,8 +25,8 @@ from ui.page.page import FOLDER, theme
 from ui.session.conversation_view import ConversationView, StepView, TurnView
 from ui.session.run import remembered
 from ui.views.card import LEAST_POINTS, line_html, series_of
-from ui.views.charts import ACROSS, MOST_BARS, NO_VALUE, draw, fitting, picture, suggest
-from ui.views.data_html import schema_html
+from ui.views.charts import MOST_BARS, NO_VALUE, draw, fitting, picture, suggest
+from ui.views.data_html import Rows, column_widths, schema_html
 from ui.views.messages import messages, turn_messages
 from ui.views.passes import Guess, decoding_html, passes, passes_html, tokens_html, tree_svg
 from ui.views.savings_html import race_html, savings_html
@@ -102,6 +102,18 @@ def test_a_bracket_ends_where_the_columns_do_and_counts_other_branches() -> None
     assert "21 tokens guessed together, checked in one pass, 1 of them in other branches" in view
 
 
+def test_a_wrong_guess_stands_in_the_cell_of_what_took_its_place() -> None:
+    """A guess for a position that the grammar filled was printed over the filled token; those that came back were purple in the
+    text and green in the grid."""
+    first = Round(0, 0, 1, 1, (5, 6, 2, 3), (-1, 0, -1, 2), (), (1,), (2,), 0, 1, 0)
+    again = Round(1, 0, 1, 1, (3,), (-1,), (0,), (3, 9), (), 0, 1, 0)
+    view = passes_html([first, again], {1: "SELECT", 2: " (", 3: " a", 5: "<mask>", 6: "x", 9: " b"})
+    places = re.findall(r'data-at="(\d+)" style="(grid-row:\d+;grid-column:\d+)"', view)
+    assert len(places) == len(set(places))
+    assert '<s class="guess">▢</s><b>SELECT</b>' in view and '<s class="guess">x</s><b>(</b>' in view
+    assert 'class="guess kept recycled"' in view
+
+
 def test_counters_stand_on_one_scale_of_time() -> None:
     plain = Round(0, 0, 1, 1, (), (), (), (7,), (), 0, 10, 0)
     record = {"plain_ms": 40.0, "plain_ms_source": "measured"}
@@ -110,6 +122,18 @@ def test_counters_stand_on_one_scale_of_time() -> None:
     assert "40 ms" in view
     estimated = decoding_html(StepView("plan", rounds=[plain], record=record | {"plain_ms_source": "estimated"}))
     assert "40 ms" not in estimated and "data-time" not in estimated
+
+
+def test_a_replay_lasts_as_long_on_a_busy_machine_and_races_no_estimate() -> None:
+    """An estimate for an idle machine once raced passes of a busy one, and plain decoding won."""
+    views = []
+    for ms in (10, 1000):
+        rounds = [Round(index, 0, 1, 1, (), (), (), (7,), (), 0, ms, 0) for index in range(4)]
+        record = {"plain_ms": 20.0, "plain_ms_source": "estimated"}
+        views.append(decoding_html(StepView("plan", rounds=rounds, record=record)))
+    for view in views:
+        assert 'data-plain-ms="300.0"' in view
+        assert re.findall(r'data-end-ms="(\d+)"', view) == ["300", "600", "900", "1200"]
 
 
 def test_a_token_tells_the_guesses_that_were_made_for_it() -> None:
@@ -214,15 +238,37 @@ def test_a_chart_says_what_it_leaves_out() -> None:
     assert NO_VALUE in set(draw("bar", ["city", "n"], [["Lyon", 1], [None, 7]], 0, 1).frame["city"])
 
 
-@pytest.mark.parametrize(("count", "lies"), [(ACROSS, False), (ACROSS + 1, True)])
-def test_many_bars_lie_and_are_sorted(count: int, lies: bool) -> None:
-    drawn = picture(draw("bar", ["city", "n"], [[f"c{i}", i] for i in range(count)], 0, 1))
+def test_bars_lie_and_are_sorted_unless_they_have_an_order() -> None:
+    """The labels of five bars that stood were printed over each other, and those of many times too."""
+    drawn = picture(draw("bar", ["city", "n"], [[f"c{i}", i] for i in range(5)], 0, 1))
     assert drawn is not None
-    made = drawn.to_dict()["encoding"]
-    assert (made["y"]["type"] == "nominal") == lies
-    assert made["y" if lies else "x"]["sort"] == ("-x" if lies else [f"c{i}" for i in range(count)])
+    made = drawn.to_dict()
+    assert (made["encoding"]["y"]["type"], made["encoding"]["y"]["sort"]) == ("nominal", "-x")
+    assert made["title"]["text"] == "n by city"
     years = picture(draw("bar", ["year", "n"], [[2000 + i, i] for i in range(20)], 0, 1))
-    assert years is not None and years.to_dict()["encoding"]["x"]["type"] == "nominal"
+    assert years is not None
+    across = years.to_dict()["encoding"]["x"]
+    assert (across["type"], across["axis"]["labelAngle"]) == ("nominal", -45)
+    assert years.to_dict()["config"]["axis"]["labelOverlap"] is True
+
+
+def test_points_over_dates_stand_on_an_axis_of_time() -> None:
+    """They were an empty chart: "36 rows without a number are left out"."""
+    chart = draw("scatter", ["day", "n"], [["2024-01-01", 1], ["2024-01-05", 3]], 0, 1)
+    assert len(chart.frame) == 2 and not chart.note
+    drawn = picture(chart)
+    assert drawn is not None and drawn.to_dict()["encoding"]["x"]["type"] == "temporal"
+
+
+def test_rows_of_several_series_have_a_colour_each() -> None:
+    rows = [[f"2024-0{month}", genre, month] for month in (1, 2, 3) for genre in ("Jazz", "Rock")]
+    chart = suggest(["month", "genre", "n"], rows)
+    assert (chart.kind, chart.series, list(chart.frame.columns)) == ("line", "genre", ["month", "n", "genre"])
+    drawn = picture(chart)
+    assert drawn is not None and drawn.to_dict()["encoding"]["color"]["field"] == "genre"
+    bars = picture(draw("bar", ["month", "genre", "n"], rows, 1, 2))
+    assert bars is not None and "color" not in bars.to_dict()["encoding"]
+    assert suggest(["city", "country", "n"], [["Porto", "PT", 1], ["Rome", "IT", 2], ["Oslo", "NO", 3]]).series == ""
 
 
 @pytest.mark.parametrize(
@@ -236,6 +282,12 @@ def test_many_bars_lie_and_are_sorted(count: int, lies: bool) -> None:
 )
 def test_only_kinds_that_fit_are_offered(columns: list[str], rows: list[list[Any]], kinds: list[str]) -> None:
     assert fitting(columns, rows) == kinds
+
+
+def test_a_wide_table_has_widths_and_keeps_its_first_column_in_sight() -> None:
+    """Of 40 columns all were as narrow, and the first was gone at once."""
+    own = Rows(["id", "a note"], [[1, "x" * 500], [20, None]], 2, False, "")
+    assert column_widths(own) == [72, 320]
 
 
 def test_the_schema_browser_escapes_and_shows_keys() -> None:

@@ -164,6 +164,8 @@ def test_a_wider_query_with_other_rows_is_dropped(shop: Database) -> None:
         "SELECT -price AS the_price, the_price * 2 AS doubled FROM albums ORDER BY the_price",
         "WITH a AS (SELECT title, genre_id FROM albums) SELECT title, genre_id FROM a ORDER BY title",
         "SELECT g.name, a.title FROM genres g JOIN albums AS a ON a.genre_id = g.genre_id ORDER BY a.title",
+        "SELECT count(*), genre_id FROM albums GROUP BY genre_id",
+        "SELECT released AS year, count(*) FROM albums GROUP BY 1",
     ],
 )
 def test_one_statement_gives_what_is_shown(explain: Explain, shop: Database, sql: str) -> None:
@@ -173,6 +175,20 @@ def test_one_statement_gives_what_is_shown(explain: Explain, shop: Database, sql
     assert isinstance(again, Result), (shown.statement, again)
     assert (list(again.columns), again.rows) == (heads(shown), shown.rows)
     assert "(" not in "".join(again.columns)
+
+
+def test_groups_that_nobody_asked_to_sort_are_sorted_as_they_read_best(explain: Explain) -> None:
+    """The sentence said who leads, and the rows below it stood as the database gave them."""
+    by_name = explain("SELECT last_name, count(*) FROM people, range(person_id * 2) GROUP BY last_name")
+    assert [row[0] for row in by_name.rows] == ["Ruiz", "Lind", "Moss"] and by_name.sorting is None
+    years = explain("SELECT released, sum(price) FROM albums GROUP BY released")
+    assert [row[0] for row in years.rows] == [1999, 2010, 2011]
+    months = explain("SELECT strftime(sold_on, '%Y-%m') AS month, count(*) FROM albums GROUP BY 1")
+    assert [row[0] for row in months.rows] == ["2024-01", "2024-05", None]
+    asked = explain(
+        "SELECT last_name, count(*) FROM people, range(person_id * 2) GROUP BY last_name ORDER BY last_name"
+    )
+    assert [row[0] for row in asked.rows] == ["Lind", "Moss", "Ruiz"]
 
 
 def test_names_that_may_not_be_seen_are_not_shown(shop_file: Path) -> None:
@@ -211,8 +227,8 @@ BY_GENRE = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id GROUP B
         ("SELECT avg(price) FROM albums", "Average price: 318.94."),
         ("SELECT sum(price) FROM albums WHERE price < 0", "There is no total price."),
         (f"SELECT genres.name, count(*) {BY_GENRE}", "2 genres; Jazz leads with 3 albums."),
-        (f"SELECT genres.name {BY_GENRE} ORDER BY count(*) DESC LIMIT 1", "Jazz has most albums: 3."),
-        (f"SELECT genres.name {BY_GENRE} ORDER BY count(*) LIMIT 1", "Rock has fewest albums: 1."),
+        (f"SELECT genres.name {BY_GENRE} ORDER BY count(*) DESC LIMIT 1", "Jazz has the most albums: 3."),
+        (f"SELECT genres.name {BY_GENRE} ORDER BY count(*) LIMIT 1", "Rock has the fewest albums: 1."),
         (f"SELECT genres.name, avg(price) {BY_GENRE} ORDER BY 2", "2 genres; Jazz is lowest with an average price of 13.92."),
         ("SELECT title FROM albums ORDER BY price DESC LIMIT 1", "Three has the highest price: 1,234."),
         ("SELECT title FROM albums ORDER BY released LIMIT 1", "Title: Four; released: 1999."),
@@ -238,11 +254,11 @@ def test_sentences(explain: Explain, sql: str, sentence: str) -> None:
         ("SELECT title FROM albums WHERE price < 15 ORDER BY person_id LIMIT 1",
          "Title: One; person: Bo Lind."),
         ("SELECT manager_id FROM people WHERE person_id > 1 GROUP BY manager_id ORDER BY count(*) LIMIT 1",
-         "Ada Moss has fewest people: 2."),
+         "Ada Moss has the fewest people: 2."),
         ("SELECT title FROM albums GROUP BY title ORDER BY count(*) DESC LIMIT 1",
-         "Two has most albums: 1. 4 share this place: Two, Three, One and Four."),
+         "Two has the most albums: 1. 4 share this place: Two, Three, One and Four."),
         ("SELECT genre_id FROM albums GROUP BY genre_id, price ORDER BY count(*) DESC LIMIT 1",
-         "Rock has most albums: 1. 4 share this place."),
+         "Rock has the most albums: 1. 4 share this place."),
         ("SELECT title FROM albums ORDER BY price - price LIMIT 1 OFFSET 1", "Two has the lowest price − price: 0."),
         ("SELECT a.title FROM albums a, range(30) ORDER BY a.released LIMIT 1", "Title: Four; released: 1999."),
         ("SELECT a.title, r.range FROM albums a, range(30) AS r ORDER BY a.price LIMIT 1",
