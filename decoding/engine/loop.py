@@ -4,7 +4,7 @@ Invariant between rounds: the target's cache holds every committed token but the
 Every round commits at least one token.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ from decoding.engine.experience import AcceptanceStats, RowCosts
 from decoding.engine.method import (
     PROMPT_ROWS,
     Context,
+    Drafting,
     Ensemble,
     HeadPass,
     LookupCorpus,
@@ -83,14 +84,7 @@ def advance(
     """Run one round for sequences of one target, in one forward. Yields each one's record, in order, or the exception that it
     alone raised; such a sequence must then be dropped. None: it has read a part of its prompt (see `parts_of_prompts`)."""
     parts = parts_of_prompts([one.unread for one in live], prompt_rows)
-    start = perf_counter()
-    passes = [_attempt(one.head_pass) if part is None else None for one, part in zip(live, parts, strict=True)]
-    run_together([each for each in passes if each and not isinstance(each, Exception)])
-    pass_ms = 1e3 * (perf_counter() - start)
-    wanted = [
-        _attempt(partial(one.propose, pass_ms if own else 0.0)) if part is None else part
-        for one, part, own in zip(live, parts, passes, strict=True)
-    ]
+    wanted = proposed(live, parts)
     within = iter(shared([each for each in wanted if isinstance(each, Draft)], DRAFT_ROWS))
     drafts = [
         _attempt(partial(one.fitted, next(within))) if isinstance(each, Draft) else each
@@ -110,6 +104,35 @@ def advance(
         else:
             one.have_read()
             yield None
+
+
+def proposed(live: Sequence["Decoding"], parts: Sequence[int | None]) -> list[Draft | Exception | int]:
+    """What each text drafts, or the exception that it raised; of those that only read a part of their prompt, that part.
+
+    Drafts go on step by step: what all of them need of a head next is one forward.
+    """
+    found: dict[int, Draft | Exception | int] = {}
+    under_way: dict[int, Drafting] = {}
+    for place, (one, part) in enumerate(zip(live, parts, strict=True)):
+        begun = _attempt(one.drafting) if part is None else part
+        if isinstance(begun, Generator):
+            under_way[place] = begun
+        else:
+            found[place] = begun
+    while under_way:
+        passes: dict[int, HeadPass] = {}
+        for place, drafting in list(under_way.items()):
+            step = _attempt(partial(live[place].next_step, drafting))
+            if isinstance(step, (Draft, Exception)):
+                found[place] = step
+                del under_way[place]
+            else:
+                passes[place] = step
+        start = perf_counter()
+        run_together(list(passes.values()))
+        for place in passes:
+            live[place].draft_ms += 1e3 * (perf_counter() - start)
+    return [found[place] for place in range(len(live))]
 
 
 def shared(wanted: Sequence[Draft], rows: int) -> list[Draft]:
@@ -172,7 +195,7 @@ class Decoding:
         if request.constraint:
             self._cursors[ROOT] = ConstraintCursor.start(request.constraint, request.stop)
         self._rounds = 0
-        self._draft_ms = 0.0
+        self.draft_ms = 0.0  # of this round: its own steps, and the passes that it shared
         known = (request.recall, request.identity, self._cursor, self._sequences, request.row_costs, request.experience)
         self._context = Context.for_sequence(target, request.sampler, *known)
 
@@ -190,21 +213,29 @@ class Decoding:
         """Keep what the forward has read of the prompts."""
         self._sequences.keep_part()
 
-    def head_pass(self) -> HeadPass | None:
-        """What the method's next draft computes of a head."""
-        return self._request.method.head_pass(self._tokens, self.room - 1) if self._rounds else None
-
-    def propose(self, pass_ms: float) -> Draft:
-        """The method's draft. pass_ms: what its head's pass has taken, with those of others."""
+    def drafting(self) -> Drafting:
+        """Begin the method's draft, which `next_step` goes on with."""
         method = self._request.method
         if self._rounds == 0:  # with the states of all that was cached or read in parts
             method.begin(self._request.prompt, self._sequences.hidden, self._context)
-        start = perf_counter()
+        self.draft_ms = 0.0
         unseen = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
-        propose = method.propose_unseen if unseen else method.propose
-        draft = propose(self._tokens, self.room - 1)
-        self._draft_ms = pass_ms + 1e3 * (perf_counter() - start)
-        return draft
+        return self._unseen() if unseen else method.drafting(self._tokens, self.room - 1)
+
+    def _unseen(self) -> Drafting:
+        yield from ()
+        return self._request.method.propose_unseen(self._tokens, self.room - 1)
+
+    def next_step(self, drafting: Drafting) -> HeadPass | Draft:
+        """What the draft needs of a head next, or the draft."""
+        start = perf_counter()
+        try:
+            return next(drafting)
+        except StopIteration as end:
+            draft: Draft = end.value
+            return draft
+        finally:
+            self.draft_ms += 1e3 * (perf_counter() - start)
 
     def fitted(self, draft: Draft) -> Draft:
         """The draft without stop tokens, with which the target ends the text by itself, and without what cannot become text:
@@ -212,7 +243,7 @@ class Decoding:
         """
         start = perf_counter()
         fitted = self._prune(draft)
-        self._draft_ms += 1e3 * (perf_counter() - start)
+        self.draft_ms += 1e3 * (perf_counter() - start)
         return fitted
 
     def work(self, draft: Draft | Exception | int) -> list[ForwardInput[Any]]:
@@ -230,7 +261,7 @@ class Decoding:
         finish = self._finish(committed)
         self._sequences.commit(verdict.path)
         if self._rounds and batch == self.prompts:  # neither with the prompt's rows nor with other texts'
-            self._request.method.took(self._draft_ms, target_ms)
+            self._request.method.took(self.draft_ms, target_ms)
         self._request.method.observe(draft, scores, verdict)
         fed, free = len(self._pending), self._free_nodes(draft, verdict)
         self._append(committed)
@@ -251,7 +282,7 @@ class Decoding:
             accepted=verdict.path,
             committed=tuple(committed),
             forced=tuple(forced),
-            draft_ms=self._draft_ms,
+            draft_ms=self.draft_ms,
             target_ms=target_ms,
             verify_ms=1e3 * (perf_counter() - start),
             finish=finish,

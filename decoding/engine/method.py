@@ -11,7 +11,7 @@ all prompts in one forward and verified against the mean, so every method writes
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
@@ -313,7 +313,7 @@ class HeadPass(Protocol):
     """One text's part in a forward of a draft head. Those with the same key are computed together."""
 
     @property
-    def key(self) -> object: ...
+    def key(self) -> Hashable: ...
 
     def run(self, passes: Sequence[Any]) -> None:
         """Compute the passes, of which this is the first, in one forward; each keeps what is its own."""
@@ -321,11 +321,25 @@ class HeadPass(Protocol):
 
 def run_together(passes: Sequence[HeadPass]) -> None:
     """One forward of each head for all passes of it."""
-    groups: dict[int, list[HeadPass]] = {}
+    groups: dict[Hashable, list[HeadPass]] = {}
     for each in passes:
-        groups.setdefault(id(each.key), []).append(each)
+        groups.setdefault(each.key, []).append(each)
     for group in groups.values():
         group[0].run(group)
+
+
+Drafting = Generator[HeadPass, None, Draft]
+"""A draft under way: it yields what it needs of a head next, goes on when that is computed, and returns the draft."""
+
+
+def alone(drafting: Drafting) -> Draft:
+    """The draft, with passes of its own."""
+    while True:
+        try:
+            run_together([next(drafting)])
+        except StopIteration as end:
+            draft: Draft = end.value
+            return draft
 
 
 class Method(ABC):
@@ -355,11 +369,10 @@ class Method(ABC):
         """Like `propose`, for a method with taps that has not seen the states of `tokens` yet. By default it drafts nothing."""
         return Draft()
 
-    def head_pass(self, tokens: Sequence[int], room: int) -> HeadPass | None:
-        """What the next `propose` with these arguments computes of a head, so that several texts share a forward of it; None
-        where there is nothing to share. It may be called or not.
-        """
-        return None
+    def drafting(self, tokens: Sequence[int], room: int) -> Drafting:
+        """`propose` in steps, so that several texts share each forward of a head."""
+        yield from ()
+        return self.propose(tokens, room)
 
     def took(self, draft_ms: float, target_ms: float) -> None:
         """Called before `observe`, after rounds whose forward had no other rows: what the draft and the forward took."""
@@ -368,6 +381,16 @@ class Method(ABC):
     @abstractmethod
     def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         """Take note of the target's verdict on the draft that was actually scored: perhaps pruned, or another method's."""
+
+
+class HeadMethod(Method):
+    """A method that computes a head in one or more passes."""
+
+    @abstractmethod
+    def drafting(self, tokens: Sequence[int], room: int) -> Drafting: ...
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        return alone(self.drafting(tokens, room))
 
 
 class UnknownMethod(ValueError):

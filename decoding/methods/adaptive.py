@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from decoding.checkpoints.mask_adapter import DraftPriors
 from decoding.engine.draft import Draft
 from decoding.engine.experience import AcceptanceStats
-from decoding.engine.method import Context, DeviceInt, Method, on_device
+from decoding.engine.method import Context, DeviceInt, Drafting, HeadMethod, on_device
 from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.methods.mask_guesses import LookaheadPredictions, pooled
@@ -28,7 +28,7 @@ from decoding.methods.trees import Level, admitted, offered
 if TYPE_CHECKING:
     from decoding.checkpoints.identity import TargetIdentity
     from decoding.heads.head import Head
-    from decoding.methods.head_runtimes import BlockPass, HeadGuesses
+    from decoding.methods.head_runtimes import HeadGuesses
 
 
 Path = tuple[int, ...]  # of tokens, from the root
@@ -56,7 +56,7 @@ SLACK = 0.5
 """How far below the bar, as a log-probability, a guess may lie before proposers are pooled, which can raise it a little."""
 
 
-class Adaptive(Method):
+class Adaptive(HeadMethod):
     """head: of Domino's kind: a folder, "none", or "auto" for `path_tree`'s if one is shipped for the target. With one,
     forwards are fewer and take longer.
     row_cost: of a row, in plain steps; 0: what was measured on this machine, or a default, corrected while decoding.
@@ -114,15 +114,10 @@ class Adaptive(Method):
         if self._head:
             self._head.begin(prompt, hidden, context, self._draft_cost)
 
-    def head_pass(self, tokens: Sequence[int], room: int) -> "BlockPass | None":
-        self._proposers.look_up(tokens, room)
-        head = self._paying_head()
-        return head.head_pass(tokens) if head else None
-
-    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+    def drafting(self, tokens: Sequence[int], room: int) -> Drafting:
         self._proposers.look_up(tokens, room)
         if head := self._paying_head():
-            head.draft(tokens, offered(self._top_k, self._cursor()))
+            yield from head.drafting(tokens, offered(self._top_k, self._cursor()))
         return self.propose_unseen(tokens, room)
 
     def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:

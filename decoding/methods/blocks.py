@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
-from decoding.engine.method import Context, DeviceInt, Method, on_device
+from decoding.engine.method import Context, DeviceInt, Drafting, HeadMethod, on_device
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head
@@ -45,7 +45,7 @@ from decoding.methods.trees import (
 )
 
 
-class BlockMethod(Method):
+class BlockMethod(HeadMethod):
     """Drafts for one sequence with a block head.
 
     head: a folder, or "auto" for the shipped one. block_size: 0 takes the head's own. A head that is not
@@ -65,11 +65,10 @@ class BlockMethod(Method):
             raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
         self._head, self.taps = found, found.config.taps
         self._masks = (block_size or found.size("block_size")) - 1
-        self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self.size(context.runtime)
-        self._drafter, self._cursor, self._pass = self.runtime(context, prompt), context.cursor, None
+        self._drafter, self._cursor = self.runtime(context, prompt), context.cursor
         if hidden is not None:
             self._drafter.append(hidden[self._drafter.count :])
 
@@ -80,30 +79,23 @@ class BlockMethod(Method):
         """What computes the head for one text."""
         return block_runtime(self._head, context, prompt)
 
-    def head_pass(self, tokens: Sequence[int], room: int) -> BlockPass | None:
+    def drafting(self, tokens: Sequence[int], room: int) -> Drafting:
         if room < 1:
-            self._pass = None
-        else:
-            known, count = tokens[self._drafter.count :], self.guesses(self._cursor())
-            self._pass = BlockPass(self._drafter, known, self._masks, count)
-        return self._pass
+            return Draft()
+        cursor = self._cursor()
+        own = BlockPass(self._drafter, tokens[self._drafter.count :], self._masks, self.guesses(cursor))
+        yield own
+        return self.draft(own, room, tokens, cursor)
 
     def guesses(self, cursor: ConstraintCursor | None) -> int:
         """How many for each position a draft is made from; 0: from states alone."""
         return 0
-
-    def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        if (own := self._pass or self.head_pass(tokens, room)) is None:
-            return Draft()
-        self._pass = None
-        return self.draft(own, room, tokens, self._cursor())
 
     @abstractmethod
     def draft(self, own: BlockPass, room: int, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         """A draft of at most `room` positions after `tokens`; `cursor`: the constraint's after them."""
 
     def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
-        self._pass = None
         self._drafter.append(committed_hidden(draft, scores, verdict))
 
 
@@ -214,7 +206,7 @@ class Domino(PathMethod):
     kind: ClassVar[str] = "domino"
 
     def draft(self, own: BlockPass, room: int, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
-        states = own.states()[:room]
+        states = own.computed[:room]
         if (chain := self._drafter.chain(states, tokens, cursor)) is not None:
             return Draft.chain(chain)
         return self.grown(states, tokens, cursor, width=1, children=1, bounds=Bounds(len(states)))
@@ -248,4 +240,4 @@ class PathTree(PathMethod):
         self._width, self._children = on_device(width, runtime), on_device(children, runtime)
 
     def draft(self, own: BlockPass, room: int, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
-        return self.grown(own.states()[:room], tokens, cursor, self._width, self._children, self._bounds)
+        return self.grown(own.computed[:room], tokens, cursor, self._width, self._children, self._bounds)

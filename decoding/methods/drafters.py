@@ -25,15 +25,15 @@ from typing import ClassVar
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.method import Context, DeviceFloat, DeviceInt, Method, on_device
+from decoding.engine.method import Context, DeviceFloat, DeviceInt, Drafting, HeadMethod, on_device
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, find_head
 from decoding.heads.modules.drafters import Eagle3Head, FalconHead, MedusaHead, SmallLm
 from decoding.methods.head_runtimes import (
     Reader,
-    States,
     committed_hidden,
+    computed,
     eagle3_runtime,
     falcon_runtime,
     medusa_runtime,
@@ -41,12 +41,10 @@ from decoding.methods.head_runtimes import (
 )
 from decoding.methods.trees import (
     LEAST,
+    BeamSearch,
     Bounds,
-    Frontier,
-    Guesses,
     Level,
     admitted,
-    beam,
     best_first,
     budgeted,
     levels,
@@ -54,7 +52,7 @@ from decoding.methods.trees import (
 )
 
 
-class Medusa(Method):
+class Medusa(HeadMethod):
     """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses per position. On a GPU the
     default is the released code's 63 nodes.
     """
@@ -80,13 +78,14 @@ class Medusa(Method):
         if hidden is not None:
             self._read(hidden)
 
-    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+    def drafting(self, tokens: Sequence[int], room: int) -> Drafting:
         late = len(tokens) - 1 - self._seen  # forced tokens, which the target has not read yet
         heads = range(late, min(late + room, self._head.size("heads")))
         if self._last is None or not heads:
             return Draft()
-        cursor = self._cursor()
-        guesses = self._drafter.best(self._last, heads, len(tokens), offered(self._top_k, cursor))
+        cursor, drafter = self._cursor(), self._drafter
+        asked = self._last, heads, len(tokens), offered(self._top_k, cursor)
+        guesses = yield from computed(drafter.best_of, drafter, *asked)
         return best_first(levels(guesses), self._bounds, cursor)
 
     def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
@@ -98,7 +97,7 @@ class Medusa(Method):
             self._seen, self._last = self._seen + len(hidden), hidden[-1, -1]
 
 
-class DraftModel(Method):
+class DraftModel(HeadMethod):
     """head: "auto" for the shipped drafter, or a folder: one that `sqlagent train head` wrote, or any small model's checkpoint.
 
     draft_tokens: maximum length of a chain. threshold: drafting stops after a guess that is less probable than this. On a GPU
@@ -132,29 +131,27 @@ class DraftModel(Method):
         self._reader, self._cursor = reader(self._source, context, prompt), context.cursor
         _check_vocabulary(self._reader, context)
 
-    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+    def drafting(self, tokens: Sequence[int], room: int) -> Drafting:
         guesses: list[int] = []
-        state, unread = self._reader.read(tokens[self._reader.kept :], keep=True), 0
-        cursor, most = self._cursor(), min(room, self._draft_tokens)
+        cursor, most, reader = self._cursor(), min(room, self._draft_tokens), self._reader
+        unread, keep = list(tokens[reader.kept :]), True  # what is read next, and whether it is text
         while len(guesses) < most:
-            forced = cursor is not None and cursor.run
-            if unread and not forced:
-                state, unread = self._reader.read(guesses[-unread:], keep=False), 0
-            # a forced token needs no guess
-            level = Level((), ()) if forced else self._level(state, len(tokens) + len(guesses), offered(1, cursor))
+            forced = cursor is not None and bool(cursor.run)  # a forced token needs no guess
+            level = Level((), ())
+            if keep or not forced:
+                asked = unread, keep, len(tokens) + len(guesses), 0 if forced else offered(1, cursor)
+                _, found = yield from computed(reader.after, reader, *asked)
+                unread, keep = [], False
+                level = level if found is None else levels(found)[0]
             token, score = next(admitted(level, cursor), (None, 0.0))
             if token is None:
                 break
             guesses.append(token)
-            unread += 1
+            unread.append(token)
             cursor = cursor and cursor.after(token)
             if exp(score) < self._threshold:
                 break
         return Draft.chain(guesses)
-
-    def _level(self, state: States, position: int, count: int) -> Level:
-        """The best `count` guesses for `position` from the state before it."""
-        return levels(self._reader.best(state, position, count))[0]
 
     def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         """Nothing to learn: it reads only the text."""
@@ -176,7 +173,7 @@ def _check_vocabulary(drafter: Reader, context: Context) -> None:
         )
 
 
-class Eagle3(Method):
+class Eagle3(HeadMethod):
     """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. width: nodes expanded per level.
 
     depth: levels at most. On a GPU the defaults are those of the released code: 59 nodes, width 10 and depth 8.
@@ -208,29 +205,26 @@ class Eagle3(Method):
         if hidden is not None:
             self._drafter.read(hidden)
 
-    def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        drafter = self._drafter
-        drafter.pair(tokens)
+    def drafting(self, tokens: Sequence[int], room: int) -> Drafting:
+        drafter, cursor, last = self._drafter, self._cursor(), len(tokens) - 1
+        count = offered(self._width, cursor)
+        states, found = yield from computed(drafter.paired, drafter, tokens, count)
         if not drafter.pairs or room < 1:
             return Draft()
-        cursor, state = self._cursor(), drafter.root()
-        for position in range(drafter.pairs + 1, len(tokens)):  # forced tokens, which the target has not read yet
-            state = drafter.grow([tokens[position]], state, [0], position)
-        states = [state]
-
-        def expand(frontier: Frontier) -> Guesses:
-            position = len(tokens) - 1 + frontier.depth
-            if frontier.depth:
-                states.append(drafter.grow(frontier.tokens, states[-1], frontier.rows, position))
-            return drafter.best(states[-1], position + 1, offered(self._width, cursor))
-
-        return beam(expand, self._width, min(self._depth, room), self._bounds, self._width, cursor)
+        for position in range(drafter.pairs + 1, last + 1):  # forced tokens, which the target has not read yet
+            asked = [tokens[position]], states, [0], position, count if position == last else 0
+            states, found = yield from computed(drafter.grown, drafter, *asked)
+        search = BeamSearch(self._width, min(self._depth, room), self._bounds, self._width, cursor)
+        while (frontier := search.grow(found)) is not None:
+            level = frontier.tokens, states, frontier.rows, last + frontier.depth, count
+            states, found = yield from computed(drafter.grown, drafter, *level)
+        return search.draft()
 
     def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         self._drafter.read(committed_hidden(draft, scores, verdict))
 
 
-class Falcon(Method):
+class Falcon(HeadMethod):
     """head: a folder, or "auto" for the shipped one; its k is the number of tokens of a glance. budget, least: see `Bounds`.
     width: paths that the next pass continues. passes: passes of the drafter, so paths have at most k * passes tokens. top_k:
     guesses per position. On a GPU the default is 106 nodes, the smallest of the released trees.
@@ -262,23 +256,24 @@ class Falcon(Method):
         if hidden is not None:
             self._drafter.read(hidden[:, -1])
 
-    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+    def drafting(self, tokens: Sequence[int], room: int) -> Drafting:
         k, drafter = self._head.k, self._drafter
-        drafter.pair(tokens)
+        line = yield from computed(drafter.paired, drafter, tokens)
         if drafter.pairs < k or room < 1:
             return Draft()
         cursor = self._cursor()
         paths, count = _Paths(tokens, room, self._bounds, self._top_k), offered(self._top_k, cursor)
-        line, glances = drafter.root(), [_Glance(0.0, cursor)]
+        glances = [_Glance(0.0, cursor)]
         first = drafter.pairs - k + 1  # position of the first token of the glance
         late = len(tokens) - 1 - drafter.pairs  # forced tokens, which the target has not read yet
         for _ in range(self._passes + -(-late // k)):
-            features = drafter.glance(line, [glance.row for glance in glances], first)
-            first += k
+            asked = line, [glance.row for glance in glances], first, count
+            features, found = yield from computed(drafter.glanced, drafter, *asked)
+            below, first = levels(found), first + k
             ends = [
                 replace(end, row=row)
                 for row, glance in enumerate(glances)
-                for end in paths.grow(glance, first, levels(drafter.best(features[row], first, count)))
+                for end in paths.grow(glance, first, below[row * k : (row + 1) * k])
             ]
             glances = heapq.nlargest(self._width, ends, key=lambda glance: glance.score)
             if not glances:

@@ -5,14 +5,16 @@ became text, and hands them back. Tokens and log-probabilities come as tables wi
 head can also propose guesses along any path, for trees that other proposers grow with it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
-from decoding.engine.method import Context
+from decoding.engine.method import Context, HeadPass
 from decoding.engine.target import AnyTarget, Array, ForwardOutput
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, check_target, find_head
@@ -39,8 +41,16 @@ def committed_hidden(draft: Draft, scores: ForwardOutput, verdict: Verdict) -> A
     if path == list(range(len(path))):
         rows: Array = scores.hidden[: pending + len(path)]
     else:
-        rows = scores.hidden[[*range(pending), *(pending + node for node in path)]]
+        rows = _selected(scores.hidden, [*range(pending), *(pending + node for node in path)])
     return rows
+
+
+def _selected(states: Any, rows: list[int]) -> Any:
+    if isinstance(states, np.ndarray):
+        return states[rows]
+    from kernels.gpu.ragged import sent  # a list would make the host wait for the device
+
+    return states[sent(rows, states.device)]
 
 
 States = Any
@@ -102,12 +112,12 @@ class BlockPass:
     known: Sequence[int]
     masks: int
     count: int = 0
-    computed: States | None = None
+    computed: States = None
     guesses: Guesses | None = None
 
     @property
-    def key(self) -> object:
-        return self.runtime.head
+    def key(self) -> Hashable:
+        return id(self.runtime.head)
 
     def run(self, passes: "Sequence[BlockPass]") -> None:
         blocks = [(each.runtime, each.known, each.masks) for each in passes]
@@ -120,25 +130,63 @@ class BlockPass:
 
     def levels(self, room: int) -> list[Level]:
         """The guesses for each of the first positions, independent of the other positions."""
-        self.states()
         assert self.guesses is not None
         return levels(self.guesses)[:room]
 
-    def states(self) -> States:
-        """See `BlockRuntime.states`."""
-        if self.computed is None:
-            self.run([self])
-        return self.computed
+
+class Drafter(Protocol):
+    """What all drafters over one text have. head: the same object for all texts that may share a pass.
+
+    The functions of a drafter's passes take what several texts with the same head ask, and give what each of them gets.
+    """
+
+    @property
+    def head(self) -> object: ...
 
 
-class MedusaRuntime(Protocol):
+Asked = tuple[Any, ...]
+"""What a text asks of a pass: its drafter, then what the function names."""
+
+
+@dataclass(slots=True)
+class DrafterPass:
+    """A text's part in a drafter's next pass: a `decoding.engine.method.HeadPass`. compute: a function of the drafter's."""
+
+    compute: Callable[[Sequence[Any]], Sequence[Any]]
+    drafter: Drafter
+    asked: Asked
+    found: Any = None
+
+    @property
+    def key(self) -> Hashable:
+        return id(self.drafter.head), self.compute.__name__
+
+    def run(self, passes: "Sequence[DrafterPass]") -> None:
+        found = self.compute([(each.drafter, *each.asked) for each in passes])
+        for each, its in zip(passes, found, strict=True):
+            each.found = its
+
+
+def computed(
+    compute: Callable[[Sequence[Any]], Sequence[Any]], drafter: Drafter, *asked: Any
+) -> Generator[HeadPass, None, Any]:
+    """What the text gets of a pass that other texts may share."""
+    own = DrafterPass(compute, drafter, asked)
+    yield own
+    return own.found
+
+
+class MedusaRuntime(Drafter, Protocol):
     """Medusa's heads over one text."""
 
-    def best(self, state: Array, heads: range, position: int, count: int) -> Guesses:
-        """The best `count` tokens of some heads after a tapped state [hidden]; the first of them guesses `position`."""
+    def best_of(self, asked: Sequence[Any]) -> Sequence[Guesses]:
+        """The best `count` tokens of some heads after a tapped state [hidden]; the first of them guesses `position`.
+
+        Each asks (drafter, state, heads: range, position, count).
+        """
 
 
-class Eagle3Runtime(Protocol):
+class Eagle3Runtime(Drafter, Protocol):
     """EAGLE-3's drafter over one text. pairs: of a token and the feature of the token before it, which it has."""
 
     @property
@@ -147,20 +195,21 @@ class Eagle3Runtime(Protocol):
     def read(self, hidden: Array) -> None:
         """Take in the tapped states [new, taps, hidden] of the next tokens."""
 
-    def pair(self, tokens: Sequence[int]) -> None:
-        """Feed each new feature, paired with the token after it, once."""
+    def paired(self, asked: Sequence[Any]) -> Sequence[tuple[States, Guesses | None]]:
+        """Feed each new feature, paired with the token after it, once, and begin a round's tree: the state [1, hidden] after
+        all pairs (none without any), and the best `count` tokens after it (0: None).
 
-    def root(self) -> States:
-        """Begin a round's tree: the state [1, hidden] after all pairs."""
+        Each asks (drafter, tokens: the text, count).
+        """
 
-    def grow(self, tokens: Sequence[int], states: States, parents: Sequence[int], position: int) -> States:
-        """The states of tokens at `position`; parents: each one's in `states`, which are the last that were computed."""
+    def grown(self, asked: Sequence[Any]) -> Sequence[tuple[States, Guesses | None]]:
+        """The states of a level's tokens, all at `position`, and the best `count` tokens after each (0: None).
 
-    def best(self, states: States, position: int, count: int) -> Guesses:
-        """The best `count` tokens for `position` after each state."""
+        Each asks (drafter, tokens, states, parents, position, count); parents: each one's in `states`, the last computed.
+        """
 
 
-class FalconRuntime(Protocol):
+class FalconRuntime(Drafter, Protocol):
     """Falcon's drafter over one text. pairs: of a token and the feature of the token before it, which it has."""
 
     @property
@@ -169,26 +218,25 @@ class FalconRuntime(Protocol):
     def read(self, features: Array) -> None:
         """Take in the features [new, hidden] of the next tokens."""
 
-    def pair(self, tokens: Sequence[int]) -> None:
-        """Feed each new feature, paired with the token after it, once."""
+    def paired(self, asked: Sequence[Any]) -> Sequence[States]:
+        """Feed each new feature, paired with the token after it, once, and begin a round's tree: the line [1, ...] of the last
+        k pairs and of as many before them as the LSTM reads.
 
-    def root(self) -> States:
-        """Begin a round's tree: the line [1, ...] of the last k pairs and of as many before them as the LSTM reads."""
+        Each asks (drafter, tokens: the text).
+        """
 
-    def glance(self, line: States, parents: Sequence[int], first: int) -> States:
-        """Features [lines, k, hidden] of the positions after the last k pairs of each line, which stand from `first` on.
+    def glanced(self, asked: Sequence[Any]) -> Sequence[tuple[States, Guesses]]:
+        """Features [lines, k, hidden] of the positions after the last k pairs of each line, which stand from `first` on, and
+        the best `count` tokens for each, [lines * k, count].
 
-        parents: of the lines, in the previous level.
+        Each asks (drafter, lines, parents, first, count); parents: of the lines, in the previous level.
         """
 
     def following(self, line: States, features: States, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> States:
         """The lines of paths that go on from `rows` of these lines, with `tokens` [paths, k] guessed from their features."""
 
-    def best(self, features: States, position: int, count: int) -> Guesses:
-        """The best `count` tokens for each of the features [k, hidden]; the first of them guesses `position`."""
 
-
-class Reader(Protocol):
+class Reader(Drafter, Protocol):
     """A small language model over one text. Rows of guesses come after those that are kept, and are overwritten.
 
     kept: tokens of the text that were read.
@@ -200,11 +248,12 @@ class Reader(Protocol):
     @property
     def vocab_size(self) -> int: ...
 
-    def read(self, tokens: Sequence[int], keep: bool) -> States:
-        """The normed state [1, hidden] after `tokens`, which follow what was read before; keep: whether they are text."""
+    def after(self, asked: Sequence[Any]) -> Sequence[tuple[States, Guesses | None]]:
+        """The normed state [1, hidden] after `tokens`, which follow what was read before, and the best `count` tokens for
+        `position` after it (0: None). keep: whether they are text.
 
-    def best(self, state: States, position: int, count: int) -> Guesses:
-        """The best `count` tokens for `position` after the state."""
+        Each asks (drafter, tokens, keep, position, count).
+        """
 
 
 def block_runtime(head: Any, context: Context, prompt: Sequence[int]) -> BlockRuntime:
@@ -355,7 +404,6 @@ class HeadGuesses:
         without = priors.round_steps
         self._steps = means("plain steps of a round", (without, without + (draft_steps or priors.draft_steps)))
         self._learns = not draft_steps
-        self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
         self._is_ready = False  # the first round has no states, and says nothing of rounds without the head
         self._unread = [] if hidden is None else [hidden]
 
@@ -381,16 +429,12 @@ class HeadGuesses:
             (self._with if self.drafted else self._without).saw(agreed, tokens)
             self._steps.saw(self.drafted, steps)
 
-    def head_pass(self, tokens: Sequence[int]) -> BlockPass:
-        """What `draft` computes of the head after `tokens`."""
+    def drafting(self, tokens: Sequence[int], count: int) -> Generator[HeadPass, None, None]:
+        """The head's one pass after `tokens`. count: guesses for each node."""
         drafter = self._ready()
-        self._pass = BlockPass(drafter, tokens[drafter.count :], self.head.size("block_size") - 1)
-        return self._pass
-
-    def draft(self, tokens: Sequence[int], count: int) -> None:
-        """Run the head's one pass after `tokens`, if it has not run. count: guesses for each node."""
-        states, self._pass = (self._pass or self.head_pass(tokens)).states(), None
-        self._expand, self._depths = self._ready().expansion(states, tokens, count), len(states)
+        own = BlockPass(drafter, tokens[drafter.count :], self.head.size("block_size") - 1)
+        yield own
+        self._expand, self._depths = drafter.expansion(own.computed, tokens, count), len(own.computed)
 
     def _ready(self) -> PathRuntime:
         """The runtime, with all states of the text."""
@@ -413,4 +457,4 @@ class HeadGuesses:
     def observe(self, draft: Draft, scores: ForwardOutput, verdict: Verdict) -> None:
         """Keep the states of what was committed."""
         self._unread.append(committed_hidden(draft, scores, verdict))
-        self._depths, self._is_ready, self._pass = 0, True, None
+        self._depths, self._is_ready = 0, True

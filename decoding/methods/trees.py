@@ -242,18 +242,36 @@ def beam(
     longer enter the tree is not computed. children: the most that a node gets, of those that `expand` gives and the
     constraint allows; None: all.
     """
-    tree = _Candidates(bounds)
-    frontier, nodes, cursors = Frontier(0, (), (0,)), [ROOT], [cursor]
-    while nodes and frontier.depth < depth:
-        first = len(tree.tokens)
-        families = enumerate(zip(nodes, levels(expand(frontier)), cursors, strict=True))
-        came_from = [row for row, family in families for _ in range(tree.add(*family, children))]
-        nodes = tree.worth_expanding(first, width)
-        rows = tuple(came_from[node - first] for node in nodes)
-        frontier = Frontier(frontier.depth + 1, tuple(tree.tokens[node] for node in nodes), rows)
-        above = (cursors[row] for row in rows)
-        cursors = [each and each.after(token) for each, token in zip(above, frontier.tokens, strict=True)]
-    return budgeted(tree.tokens, tree.parents, tree.scores, bounds.budget)
+    search = BeamSearch(width, depth, bounds, children, cursor)
+    frontier = Frontier(0, (), (0,)) if depth else None
+    while frontier is not None:
+        frontier = search.grow(expand(frontier))
+    return search.draft()
+
+
+class BeamSearch:
+    """`beam`, level by level. depth: at least 1."""
+
+    def __init__(
+        self, width: int, depth: int, bounds: Bounds, children: int | None, cursor: ConstraintCursor | None
+    ) -> None:
+        self._width, self._depth, self._children, self._budget = width, depth, children, bounds.budget
+        self._tree, self._nodes, self._cursors, self._grown = _Candidates(bounds), [ROOT], [cursor], 0
+
+    def grow(self, guesses: Guesses) -> Frontier | None:
+        """Add the children of the nodes that are expanded, at first the root; returns those to be expanded next, if any."""
+        tree, first = self._tree, len(self._tree.tokens)
+        families = enumerate(zip(self._nodes, levels(guesses), self._cursors, strict=True))
+        came_from = [row for row, family in families for _ in range(tree.add(*family, self._children))]
+        self._nodes, self._grown = tree.worth_expanding(first, self._width), self._grown + 1
+        rows = tuple(came_from[node - first] for node in self._nodes)
+        frontier = Frontier(self._grown, tuple(tree.tokens[node] for node in self._nodes), rows)
+        above = (self._cursors[row] for row in rows)
+        self._cursors = [each and each.after(token) for each, token in zip(above, frontier.tokens, strict=True)]
+        return frontier if self._nodes and self._grown < self._depth else None
+
+    def draft(self) -> Draft:
+        return budgeted(self._tree.tokens, self._tree.parents, self._tree.scores, self._budget)
 
 
 class _Candidates:

@@ -40,6 +40,7 @@ from decoding.heads.modules.layer import (
     KeysValues,
     LayerShape,
     RmsNorm,
+    TextRows,
 )
 from kernels.gpu.ragged import Ragged
 
@@ -224,7 +225,7 @@ class Eagle3Head(Head):
         embedded: Tensor,
         features: Tensor,
         positions: Tensor,
-        known: Sequence[KeysValues],
+        known: Sequence[KeysValues] | TextRows,
         visible: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
         """(states [pairs, width], the pairs' keys and values).
@@ -270,7 +271,12 @@ class _PairLayer(nn.Module):
         return torch.cat([self.input_layernorm(embedded), self.hidden_norm(features)], -1)
 
     def forward(
-        self, embedded: Tensor, features: Tensor, positions: Tensor, known: Sequence[KeysValues], visible: Tensor | None
+        self,
+        embedded: Tensor,
+        features: Tensor,
+        positions: Tensor,
+        known: Sequence[KeysValues] | TextRows,
+        visible: Tensor | None,
     ) -> tuple[Tensor, KeysValues]:
         mixed, own = self.self_attn(self.joined(embedded, features), positions, known, visible)
         return self.after_attention(features, mixed), own
@@ -315,11 +321,12 @@ class FalconHead(Head):
         return states
 
     def forward(
-        self, x: Tensor, positions: Tensor, known: Sequence[Sequence[KeysValues]], visible: Tensor
+        self, x: Tensor, positions: Tensor, known: Sequence[Sequence[KeysValues] | TextRows], visible: Tensor | None
     ) -> tuple[Tensor, list[KeysValues]]:
         """(features [rows, hidden], each layer's keys and values of the rows).
 
-        x [rows, hidden]: from `read`. known: by layer, the keys and values before them; visible [rows, known + rows].
+        x [rows, hidden]: from `read`. known: by layer, the keys and values before them; visible [rows, known + rows]: see
+        `Attention.forward`.
         """
         found = []
         for layer, before in zip(self.layers, known, strict=True):

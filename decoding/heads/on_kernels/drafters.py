@@ -10,6 +10,7 @@ Falcon's drafter on our kernels: glances through an LSTM and attention, behind t
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -23,7 +24,7 @@ from decoding.engine.sampler import Floats
 from decoding.engine.target import Array
 from decoding.heads.kinds import draft_ids
 from decoding.heads.modules.drafters import SmallLm
-from decoding.heads.on_kernels.layers import ROWS, HeadLayers, Seen, TreeRows, taken_rows
+from decoding.heads.on_kernels.layers import ROWS, Fed, HeadLayers, Seen, TreeRows, taken_rows
 from decoding.heads.on_kernels.weights import (
     HeadWeights,
     KernelVocabulary,
@@ -40,12 +41,15 @@ from decoding.targets.int8.packed_model import kept_packed
 from decoding.targets.int8.packing import packed_layers, packed_model
 from kernels.cpu.head_linear import Lstm, linear_scratch
 
+_Guesses = tuple[Longs, Floats]
+
 
 class KernelMedusa:
     """One text's Medusa heads. See `decoding.methods.head_runtimes.MedusaRuntime`."""
 
     def __init__(self, weights: HeadWeights, context: Context, frequent: Sequence[int], prompt: Sequence[int]) -> None:
-        self._weights, self._space = weights, Workspace()
+        self.head = self._weights = weights
+        self._space = Workspace()
         ids = draft_ids(context, frequent, prompt)
         if weights.sizes["own_lm_head"]:
             own = [
@@ -56,10 +60,21 @@ class KernelMedusa:
         else:
             self._vocabularies = [KernelVocabulary.for_prompt(context, frequent, prompt, self._space)]
 
-    def best(self, state: Array, heads: range, position: int, count: int) -> tuple[Longs, Floats]:
-        """The best `count` tokens of some heads after a state [hidden]; the first of them guesses `position`."""
-        given = padded_rows(state[None])
-        states = np.concatenate([self._state(given, index) for index in heads])
+    def best_of(self, asked: "Sequence[tuple[KernelMedusa, Array, range, int, int]]") -> list[_Guesses]:
+        given, states = (
+            padded_rows(np.stack([np.asarray(state) for _, state, *_ in asked])),
+            [list[Floats]() for _ in asked],
+        )
+        for index in range(self._weights.sizes["heads"]):
+            wanting = [place for place, (_, _, heads, _, _) in enumerate(asked) if index in heads]
+            for place, row in zip(wanting, self._states(given[wanting], index) if wanting else (), strict=True):
+                states[place].append(row)
+        return [
+            text._best(np.stack(own), heads, position, count)
+            for own, (text, _, heads, position, count) in zip(states, asked, strict=True)
+        ]
+
+    def _best(self, states: Floats, heads: range, position: int, count: int) -> _Guesses:
         if not self._weights.sizes["own_lm_head"]:
             return self._vocabularies[0].best(states, position, count)
         each = zip(heads, states, strict=True)
@@ -67,8 +82,8 @@ class KernelMedusa:
         tokens, scores = zip(*found, strict=True)
         return np.concatenate(tokens), np.concatenate(scores)
 
-    def _state(self, x: Floats, index: int) -> Floats:
-        """[1, width]: a head's residual block, applied `layers` times."""
+    def _states(self, x: Floats, index: int) -> Floats:
+        """[texts, width]: a head's residual block, applied `layers` times."""
         matrix = self._weights.matrix(f"blocks.{index}")
         for _ in range(self._weights.sizes["layers"]):
             x = x + silu(self._space.linear(matrix, x))
@@ -86,12 +101,12 @@ class KernelReader:
     def __init__(self, source: SmallLm | Path, context: Context, prompt: Sequence[int]) -> None:
         space = Workspace()
         if isinstance(source, SmallLm):
-            self._model, frequent = _small_model(source, context.embedding), source.config.frequent
+            self.head, frequent = _small_model(source, context.embedding), source.config.frequent
             self._vocabulary = KernelVocabulary.for_prompt(context, frequent, prompt, space)
         else:
-            self._model, rows = _other_model(source)
+            self.head, rows = _other_model(source)
             self._vocabulary = KernelVocabulary(context, draft_ids(context, (), prompt), space, rows)
-        self._kept = taken_rows(context.draft_caches, source, self._model.new_pages)
+        self._kept = taken_rows(context.draft_caches, source, self.head.new_pages)
         self._pages, self._rows = self._kept.pages, self._kept.count
 
     @property
@@ -100,24 +115,32 @@ class KernelReader:
 
     @property
     def vocab_size(self) -> int:
-        return self._model.config.vocab_size
+        return self.head.config.vocab_size
 
-    def read(self, tokens: Sequence[int], keep: bool) -> Floats:
-        """The normed state [1, width] after `tokens`; keep: whether they are text."""
-        start, layers = self.kept if keep else self._rows, self._model.config.layers
+    def after(
+        self, asked: "Sequence[tuple[KernelReader, Sequence[int], bool, int, int]]"
+    ) -> list[tuple[Floats, _Guesses | None]]:
+        parts = [text.read(tokens, keep) for text, tokens, keep, _, _ in asked]
+        *_, hidden = self.head.forward(parts, _NOTHING, (self.head.config.layers,))
+        assert hidden is not None
+        ends = np.cumsum([len(part.tokens) for part in parts])
+        states = [padded_rows(hidden[0, end - 1 : end]) for end in ends]
+        return [
+            (state, text._vocabulary.best(state, position, count) if count else None)
+            for state, (text, _, _, position, count) in zip(states, asked, strict=True)
+        ]
+
+    def read(self, tokens: Sequence[int], keep: bool) -> Part:
+        """Read all but the last `_ROWS` tokens, at most; those are the text's part in the next forward."""
+        start = self.kept if keep else self._rows
         self._rows = start + len(tokens)
         self._pages.reserve(self._rows)
-        for first in range(0, len(tokens), _ROWS):
-            part = Part(self._pages, start + first, tokens[first : first + _ROWS], None, ())
-            *_, hidden = self._model.forward([part], _NOTHING, (layers,))
+        last = (len(tokens) - 1) // _ROWS * _ROWS
+        for first in range(0, last, _ROWS):
+            self.head.forward([Part(self._pages, start + first, tokens[first : first + _ROWS], None, ())], _NOTHING, ())
         if keep:
             self._kept.count = self._rows
-        assert hidden is not None
-        return padded_rows(hidden[0, -1:])
-
-    def best(self, state: Floats, position: int, count: int) -> tuple[Longs, Floats]:
-        """The best `count` tokens for `position` and their log-probabilities."""
-        return self._vocabulary.best(state, position, count)
+        return Part(self._pages, start + last, tokens[last:], None, ())
 
 
 def _small_model(head: SmallLm, embedding: Array) -> CpuModel:
@@ -143,7 +166,8 @@ class KernelEagle3:
     """One text's drafter. See `decoding.methods.head_runtimes.Eagle3Runtime`."""
 
     def __init__(self, weights: HeadWeights, context: Context, frequent: Sequence[int], prompt: Sequence[int]) -> None:
-        self._weights, self._space = weights, Workspace()
+        self.head = self._weights = weights
+        self._space = Workspace()
         self._embedding = np.asarray(context.embedding)
         own = weights.arrays.get("lm_head")
         if own is None:
@@ -163,45 +187,79 @@ class KernelEagle3:
             fused = self._space.linear(self._weights.matrix("fc"), states[first : first + ROWS])
             self._features = np.concatenate([self._features, fused])
 
-    def pair(self, tokens: Sequence[int]) -> None:
-        """Feed each new feature, paired with the token after it, once."""
-        for first in range(0, len(self._features), ROWS):
-            some = self._features[first : first + ROWS]
-            start = self.pairs + 1  # position of the first token that is fed
-            positions = np.arange(start, start + len(some))
-            fed = tokens[start : start + len(some)]
-            self._state = self._fed(fed, some, positions, self.pairs, Seen.chain(len(some)))[-1:].copy()
-            self.pairs += len(some)
-        self._features = self._features[:0]
+    def paired(
+        self, asked: "Sequence[tuple[KernelEagle3, Sequence[int], int]]"
+    ) -> list[tuple[Floats, _Guesses | None]]:
+        while new := [(text, tokens) for text, tokens, _ in asked if len(text._features)]:
+            pairs = [text._next(tokens) for text, tokens in new]
+            for (text, _), states in zip(new, self._fed(pairs), strict=True):
+                text._state = states[-1:].copy()
+                text.pairs += len(states)
+        for text, _, _ in asked:
+            text._tree = TreeRows()
+        return [text._after(text._state, text.pairs + 1, count if text.pairs else 0) for text, _, count in asked]
 
-    def root(self) -> Floats:
-        """A new tree, and the state [1, width] at its root."""
-        self._tree = TreeRows()
-        return self._state
+    def grown(
+        self, asked: "Sequence[tuple[KernelEagle3, Sequence[int], Floats, Sequence[int], int, int]]"
+    ) -> list[tuple[Floats, _Guesses | None]]:
+        pairs = [
+            _Pairs(
+                tokens,
+                states[list(parents)],
+                [position] * len(tokens),
+                text._part(len(tokens), text._tree.grow(parents)),
+            )
+            for text, tokens, states, parents, position, _ in asked
+        ]
+        return [
+            text._after(states, position + 1, count)
+            for states, (text, _, _, _, position, count) in zip(self._fed(pairs), asked, strict=True)
+        ]
 
-    def grow(self, tokens: Sequence[int], states: Floats, parents: Sequence[int], position: int) -> Floats:
-        """The states of drafted tokens at `position`; parents: each one's in `states`, the last that were computed."""
-        seen = self._tree.grow(parents)
-        return self._fed(tokens, states[list(parents)], np.full(len(tokens), position), self.pairs, seen)
+    def _after(self, states: Floats, position: int, count: int) -> tuple[Floats, _Guesses | None]:
+        """The states, and the best tokens for the position after them."""
+        if not count:
+            return states, None
+        return states, self._vocabulary.best(self._weights.normed(states, "norm"), position, count, step=0)
 
-    def best(self, states: Floats, position: int, count: int) -> tuple[Longs, Floats]:
-        """The best `count` tokens for `position` after each state, and their log-probabilities."""
-        return self._vocabulary.best(self._weights.normed(states, "norm"), position, count, step=0)
+    def _next(self, tokens: Sequence[int]) -> "_Pairs":
+        """The next new features, each with the token after it. tokens: the text."""
+        some, self._features = self._features[:ROWS], self._features[ROWS:]
+        start, count = self.pairs + 1, len(some)  # start: position of the first token that is fed
+        part = self._part(count, Seen.chain(count))
+        return _Pairs(tokens[start : start + count], some, range(start, start + count), part)
 
-    def _fed(self, tokens: Sequence[int], features: Floats, positions: Longs, before: int, seen: Seen) -> Floats:
-        """The states of pairs."""
-        weights, embedded = self._weights, padded_rows(self._embedding[list(tokens)])
+    def _part(self, rows: int, seen: Seen) -> Fed:
+        return Fed(self._layers, rows, self.pairs, seen)
+
+    def _fed(self, pairs: "Sequence[_Pairs]") -> list[Floats]:
+        """The states of each text's pairs."""
+        weights, features = self._weights, np.concatenate([each.features for each in pairs])
+        embedded = padded_rows(self._embedding[[token for each in pairs for token in each.tokens]])
         normed = weights.normed(features, "feature_norm")
-        pairs = np.stack([weights.normed(embedded, "token_norm"), normed], 1)
-        x = normed.copy() if weights.sizes["norm_before_residual"] else features.copy()
-        return self._layers.run(x, pairs, positions, before, seen)
+        both = np.stack([weights.normed(embedded, "token_norm"), normed], 1)
+        x = normed.copy() if weights.sizes["norm_before_residual"] else features
+        positions = np.array([position for each in pairs for position in each.positions])
+        states = self._layers.run_together(x, both, positions, [each.part for each in pairs])
+        return np.split(states, np.cumsum([each.part.rows for each in pairs])[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """What one text feeds to a pass of EAGLE-3's drafter."""
+
+    tokens: Sequence[int]
+    features: Floats
+    positions: Sequence[int]
+    part: Fed
 
 
 class KernelFalcon:
     """One text's drafter. See `decoding.methods.head_runtimes.FalconRuntime`."""
 
     def __init__(self, weights: HeadWeights, context: Context, frequent: Sequence[int], prompt: Sequence[int]) -> None:
-        self._weights, self._space, sizes = weights, Workspace(), weights.sizes
+        self.head = self._weights = weights
+        self._space, sizes = Workspace(), weights.sizes
         self._embedding = np.asarray(context.embedding)
         self._vocabulary = KernelVocabulary.for_prompt(context, frequent, prompt, self._space)
         norms = [f"layers.{index}.input_norm" if index else None for index in range(sizes["layers"])]
@@ -212,49 +270,62 @@ class KernelFalcon:
         self._features = np.empty((0, weights.width), np.float32)  # of tokens that have no pair yet
         before = sizes["memory"] + sizes["k"] - 1
         self._line = np.zeros((before, 2, weights.width), np.float32)  # a text is preceded by zeros
-        self.pairs = 0
+        self.pairs, self._tree = 0, TreeRows()
 
     def read(self, features: Array) -> None:
         """Take in the features [new, hidden] of the next tokens."""
         self._features = np.concatenate([self._features, padded_rows(features)])
 
-    def pair(self, tokens: Sequence[int]) -> None:
-        """Feed each new feature, paired with the token after it, once."""
+    def paired(self, asked: "Sequence[tuple[KernelFalcon, Sequence[int]]]") -> list[Floats]:
+        before = self._weights.sizes["memory"] - 1
+        while new := [(text, tokens) for text, tokens in asked if len(text._features)]:
+            lines = [text._next(tokens) for text, tokens in new]  # each with what the LSTM reads before it
+            x = np.concatenate([self._read(line[None]) for line in lines])
+            counts = [len(line) - before for line in lines]
+            each = list(zip(counts, [text for text, _ in new], strict=True))
+            fed = [Fed(text._layers, count, text.pairs, Seen.chain(count)) for count, text in each]
+            positions = np.concatenate([np.arange(text.pairs + 1, text.pairs + 1 + count) for count, text in each])
+            self._layers.run_together(x, None, positions, fed)
+            for count, text in each:
+                text.pairs += count
         k = self._weights.sizes["k"]
-        for start in range(0, len(self._features), ROWS):
-            some = self._features[start : start + ROWS]
-            first, count = self.pairs + 1, len(some)
-            line = np.concatenate([self._line, self._pairs(tokens[first : first + count], some)])
-            positions = np.arange(first, first + count)
-            self._layers.run(self._read(line[None, k:]), None, positions, self.pairs, Seen.chain(count))
-            self._line, self.pairs = line[count:], self.pairs + count
-        self._features = self._features[:0]
+        for text, _ in asked:
+            text._tree = TreeRows(k, hidden=k)  # behind the last pairs, which are fed anew
+        return [text._line[None] for text, _ in asked]
 
-    def root(self) -> Floats:
-        """A new tree, and the line [1, ...] of pairs at its root: the last k and as many before them as the LSTM reads."""
+    def glanced(
+        self, asked: "Sequence[tuple[KernelFalcon, Floats, Sequence[int], int, int]]"
+    ) -> list[tuple[Floats, _Guesses]]:
         k = self._weights.sizes["k"]
-        self._tree = TreeRows(k, hidden=k)  # behind the last pairs, which are fed anew
-        return self._line[None]
+        fed = [
+            Fed(text._layers, k * len(line), text.pairs - k, text._tree.grow(parents))
+            for text, line, parents, _, _ in asked
+        ]
+        positions = np.concatenate([np.tile(np.arange(first, first + k), len(line)) for _, line, _, first, _ in asked])
+        x = self._read(np.concatenate([line for _, line, *_ in asked]))
+        rows = np.split(self._layers.run_together(x, None, positions, fed), np.cumsum([each.rows for each in fed])[:-1])
+        found = []
+        for features, (text, line, _, first, count) in zip(rows, asked, strict=True):
+            features = features.reshape(len(line), k, -1)
+            each = [text._vocabulary.best(one, first + k, count) for one in features]
+            found.append(
+                (features, (np.concatenate([ids for ids, _ in each]), np.concatenate([own for _, own in each])))
+            )
+        return found
 
-    def glance(self, line: Floats, parents: Sequence[int], first: int) -> Floats:
-        """Features [glances, k, width] of the positions after each line's last k pairs, which are at `first` and after.
-
-        parents: indices in the previous level.
-        """
-        k = self._weights.sizes["k"]
-        positions = np.tile(np.arange(first, first + k), len(line))
-        seen = self._tree.grow(parents)
-        return self._layers.run(self._read(line), None, positions, self.pairs - k, seen).reshape(len(line), k, -1)
+    def _next(self, tokens: Sequence[int]) -> Floats:
+        """The next new pairs and those before them that the LSTM reads, and keep the line. tokens: the text."""
+        some, self._features = self._features[:ROWS], self._features[ROWS:]
+        first = self.pairs + 1
+        line = np.concatenate([self._line, self._pairs(tokens[first : first + len(some)], some)])
+        self._line = line[len(some) :]
+        return line[self._weights.sizes["k"] :]
 
     def following(self, line: Floats, features: Floats, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> Floats:
         """The lines of paths that go on: from the lines `rows`, with the `tokens` [paths, k] guessed from their features."""
         k, flat = self._weights.sizes["k"], [token for path in tokens for token in path]
         new = self._pairs(flat, features[list(rows)].reshape(len(flat), -1))
         return np.concatenate([line[list(rows)][:, k:], new.reshape(len(rows), k, *new.shape[1:])], 1)
-
-    def best(self, features: Floats, position: int, count: int) -> tuple[Longs, Floats]:
-        """The best `count` tokens from features [k, width]; row i guesses `position + i`."""
-        return self._vocabulary.best(features, position, count)
 
     def _pairs(self, tokens: Sequence[int], features: Floats) -> Floats:
         """[pairs, 2, width] from tokens and the features of the tokens before them."""

@@ -23,14 +23,16 @@ from decoding.heads.modules.block import BlockHead, DominoHead, TextBlock
 from decoding.heads.modules.layer import KeysValues
 from decoding.heads.on_torch.context import (
     DraftVocabulary,
+    Ranking,
     TableGraphs,
     TensorContext,
+    best_of,
     log_probabilities,
     table_graphs,
 )
 from decoding.targets.llama_model import TensorTable
 from kernels.available import runs_kernels
-from kernels.gpu.ragged import Graph, RecentGraphs, SequenceRows, fetched, fetched_pairs, sent
+from kernels.gpu.ragged import Graph, RecentGraphs, SequenceRows, fetched, sent
 
 if TYPE_CHECKING:
     from kernels.gpu.domino import Correction
@@ -172,7 +174,12 @@ class TorchBlock:
 
     @torch.inference_mode()
     def best_of(self, asked: "Sequence[tuple[TorchBlock, Tensor, int, int]]") -> list[tuple[Tensor, Tensor]]:
-        return fetched_pairs([text._vocabulary.guesses_there(states, first, count) for text, states, first, count in asked])
+        return best_of(
+            [
+                Ranking(text._vocabulary, states, range(first, first + len(states)), count)
+                for text, states, first, count in asked
+            ]
+        )
 
     def _taken(self) -> Tensor:
         """The newest states [new, taps, hidden], which are no longer unread."""

@@ -9,9 +9,9 @@ The draft vocabulary on torch's operators: logits, the target's noise, and the b
 `decoding.heads.kinds` says which tokens those are.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -27,7 +27,7 @@ from decoding.heads.head import Head, check_target
 from decoding.heads.kinds import draft_ids
 from decoding.heads.modules.layer import KeysValues
 from decoding.targets.llama_model import RopeTable
-from kernels.gpu.ragged import Graph, Ragged, RecentGraphs, SequenceRows, fetched_pair, sent
+from kernels.gpu.ragged import Graph, Ragged, RecentGraphs, SequenceRows, fetched_pair, fetched_pairs, sent
 
 _TENSORS: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by the array's id: a tensor keeps its array
 
@@ -103,9 +103,15 @@ class TableGraphs:
 
     @torch.inference_mode()
     def states(self, rows: Sequence[SequenceRows], read: Sequence[Tensor]) -> list[Tensor]:
-        """The states of each text's rows. read: what its first rows read besides their tokens; the others read nothing."""
-        from decoding.targets.cuda import bucket_of
+        """The states of each text's rows. read: what its first rows read besides their tokens; the others read nothing.
 
+        Texts with too many rows for one graph take several.
+        """
+        from decoding.targets.cuda import SIZES, bucket_of
+
+        half = len(rows) // 2
+        if half and sum(map(len, rows)) > SIZES[-1]:
+            return self.states(rows[:half], read[:half]) + self.states(rows[half:], read[half:])
         counts = [len(each) for each in rows]
         longest = -(-(1 + max(max(each.positions) for each in rows)) // _POSITIONS) * _POSITIONS
         trees = any(each.seen is not None for each in rows)
@@ -198,13 +204,18 @@ class DraftVocabulary:
     ids: [size] ascending; None drafts the target's whole vocabulary. Tensors [..., size] have one entry per id, in that order.
     """
 
-    def __init__(self, context: TensorContext, ids: Iterable[int] | None = None) -> None:
-        self._sampler = context.sampler
-        device = context.lm_head.device
+    def __init__(self, context: TensorContext, ids: Iterable[int] | None = None, of_head: bool = False) -> None:
+        """of_head: the ids are the head's own, the same for all texts."""
+        self._sampler, self._lm_head = context.sampler, context.lm_head
         self.is_whole = ids is None
+        self.is_common = (of_head or self.is_whole) and context.sampler.temperature == 0  # no text ranks otherwise
         self.ids = torch.arange(len(context.lm_head)) if ids is None else torch.tensor(sorted(set(ids)))
-        self.ids = self.ids.to(device)
-        self.rows = context.lm_head if self.is_whole else context.lm_head[self.ids]  # [size, hidden]
+        self.ids = self.ids.to(context.lm_head.device)
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """[size, hidden]; a head with rows of its own asks for none."""
+        return self._lm_head if self.is_whole else self._lm_head[self.ids]
 
     @classmethod
     def for_prompt(cls, context: TensorContext, frequent: Iterable[int], prompt: Iterable[int]) -> "DraftVocabulary":
@@ -235,17 +246,44 @@ class DraftVocabulary:
 
     def best(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The best `count` per row, best first: token ids and scores, each [rows, count], on the processor."""
-        return fetched_pair(*self._top(scores, count))
+        return fetched_pair(*self.top(scores, count))
 
-    def _top(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def top(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """`best`, on the device."""
         top = scores.topk(min(count, scores.shape[-1]), dim=-1)
         return self.ids[top.indices], top.values
 
-    def guesses(self, states: Tensor, position: int, count: int, step: int = 1) -> tuple[Tensor, Tensor]:
-        """`best` for states [rows, hidden], of which row i guesses `position + i * step`, with log-probabilities."""
-        return fetched_pair(*self.guesses_there(states, position, count, step))
 
-    def guesses_there(self, states: Tensor, position: int, count: int, step: int = 1) -> tuple[Tensor, Tensor]:
-        """`guesses`, on the device."""
-        positions = position + step * torch.arange(len(states), device=states.device)
-        return self._top(self.ranked(self.logits(states), positions), count)
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What one text wants to know: the best `count` tokens after each of its states [units, ...], for these positions."""
+
+    vocabulary: DraftVocabulary
+    states: Tensor
+    positions: Sequence[int]
+    count: int
+
+
+def best_of(
+    asked: Sequence[Ranking], logits: Callable[[Tensor, DraftVocabulary], Tensor] | None = None
+) -> list[tuple[Tensor, Tensor]]:
+    """The best tokens and their log-probabilities, on the processor, with one wait. Texts that rank alike are ranked together.
+
+    logits: [positions, size] of states; None: the vocabulary's.
+    """
+    alike: dict[tuple[int, int], list[int]] = {}
+    for place, each in enumerate(asked):
+        alike.setdefault((each.count, -1 if each.vocabulary.is_common else place), []).append(place)
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+    for (count, _), places in alike.items():
+        texts, vocabulary = [asked[place] for place in places], asked[places[0]].vocabulary
+        states = torch.cat([each.states for each in texts]) if len(texts) > 1 else texts[0].states
+        scores = vocabulary.logits(states) if logits is None else logits(states, vocabulary)
+        positions = sent([position for each in texts for position in each.positions], states.device)
+        best, sizes = (
+            vocabulary.top(vocabulary.ranked(scores, positions), count),
+            [len(each.positions) for each in texts],
+        )
+        parts = (torch.split(part, sizes) for part in best)
+        found |= dict(zip(places, zip(*parts, strict=True), strict=True))
+    return fetched_pairs([found[place] for place in range(len(asked))]) if asked else []

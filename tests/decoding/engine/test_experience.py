@@ -119,8 +119,8 @@ def test_a_head_whose_draft_takes_long_is_left_out(
     """
     head = small_head("path_tree", VOCAB, VOCAB)
     experience, drafted, rounds = AcceptanceStats(), list[int](), 0
-    draft, took = HeadGuesses.draft, Adaptive.took
-    monkeypatch.setattr(HeadGuesses, "draft", lambda *args: (drafted.append(1), draft(*args)))
+    draft, took = HeadGuesses.drafting, Adaptive.took
+    monkeypatch.setattr(HeadGuesses, "drafting", lambda *args: (drafted.append(1), draft(*args))[1])
     monkeypatch.setattr(Adaptive, "took", lambda self, *_: took(self, draft_ms if self._head.drafted else 0.1, 10.0))
     for text in range(30):
         if text == 10:  # by now it is known

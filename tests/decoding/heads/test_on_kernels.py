@@ -142,7 +142,7 @@ def test_medusa(hidden: int, sizes: dict[str, Any]) -> None:
     head, state = head_of("medusa", hidden, **sizes), states_of(1, hidden)[0, -1]
     runtimes = [head_runtimes.medusa_runtime(head, context, TEXT) for context in contexts(hidden, Sampler(0.7, 3))]
     for heads in (range(4), range(1, 3)):
-        want, found = (runtime.best(state, heads, 12, VOCAB) for runtime in runtimes)
+        want, found = (runtime.best_of([(runtime, state, heads, 12, VOCAB)])[0] for runtime in runtimes)
         near_guesses(found, want)
 
 
@@ -155,14 +155,13 @@ def test_eagle3(hidden: int, length: int, sizes: dict[str, Any]) -> None:
         drafter, seen = head_runtimes.eagle3_runtime(head, context, TEXT), []
         for first, last in ((0, length), (length, length), (length, length + 3)):
             drafter.read(hiddens[first:last])
-            drafter.pair(TEXT[: last + 1])
-            level = drafter.root()
+            ((level, _),) = drafter.paired([(drafter, TEXT[: last + 1], 0)])
             seen.append(level)
             for tokens, parents in (((5,), [0]), ((6, 7, 8), [0, 0, 0]), ((9, 1), [2, 0]), ((2,), [1])):
-                level = drafter.grow(tokens, level, parents, last + len(seen))
+                ((level, guesses),) = drafter.grown([(drafter, tokens, level, parents, last + len(seen), VOCAB)])
                 seen.append(level)
         assert drafter.pairs == length + 3
-        rounds.append((seen, drafter.best(seen[-3], 110, VOCAB)))
+        rounds.append((seen, guesses))
     for want, found in zip(rounds[0][0], rounds[1][0], strict=True):
         near(found, want, hidden)
     near_guesses(rounds[1][1], rounds[0][1])
@@ -178,13 +177,14 @@ def test_falcon(hidden: int, length: int, sizes: dict[str, Any]) -> None:
         drafter, seen = head_runtimes.falcon_runtime(head, context, TEXT), []
         for first, last in ((0, length), (length, length), (length, length + 3)):
             drafter.read(hiddens[first:last])
-            drafter.pair(TEXT[: last + 1])
-            line, parents = drafter.root(), [0]
+            (line,), parents = drafter.paired([(drafter, TEXT[: last + 1])]), [0]
             for step, rows in enumerate(([0, 0, 0], [2, 0], [1])):
-                seen.append(drafter.glance(line, parents, drafter.pairs - k + 1 + step * k))
+                first = drafter.pairs - k + 1 + step * k
+                ((features, guesses),) = drafter.glanced([(drafter, line, parents, first, VOCAB)])
+                seen.append(features)
                 paths = [tuple(range(10 * row + step, 10 * row + step + k)) for row in range(len(rows))]
                 line, parents = drafter.following(line, seen[-1], rows, paths), rows
-        rounds.append((seen, drafter.best(seen[-2][0], 110, VOCAB)))
+        rounds.append((seen, guesses))
     for want, found in zip(rounds[0][0], rounds[1][0], strict=True):
         near(found, want, hidden)
     near_guesses(rounds[1][1], rounds[0][1])
@@ -197,10 +197,10 @@ def test_small_language_models(hidden: int, length: int, sizes: dict[str, Any]) 
     head, found = head_of("draft_model", hidden, **sizes), []
     for context in contexts(hidden):
         reader = head_runtimes.reader(head, context, TEXT)  # type: ignore[arg-type]
-        reads = [reader.read(TEXT[:length], keep=True), reader.read([3, 4], keep=False), reader.read([5], keep=False)]
-        reads += [reader.read(TEXT[length : length + 3], keep=True)]
+        parts = (TEXT[:length], True), ([3, 4], False), ([5], False), (TEXT[length : length + 3], True)
+        reads = [reader.after([(reader, tokens, keep, length + 3, VOCAB)])[0] for tokens, keep in parts]
         assert (reader.kept, reader.vocab_size) == (length + 3, VOCAB)
-        found.append((reads, reader.best(reads[-1], length + 3, VOCAB)))
+        found.append(([state for state, _ in reads], reads[-1][1]))
     for want, mine in zip(found[0][0], found[1][0], strict=True):
         near(mine, want, hidden)
     near_guesses(found[1][1], found[0][1])
@@ -220,10 +220,10 @@ def test_a_tree_leaves_nothing_behind(k: int) -> None:
         for first, end in zip((0, *ends), ends, strict=False):
             pairs.read(hiddens[first:end])
             glances.read(hiddens[first:end, -1])
-            for drafter in (pairs, glances):
-                drafter.pair(TEXT[: end + 1])
-            level = pairs.grow((3, 4), pairs.root(), (0, 0), end + 1)
-            features = glances.glance(glances.root(), [0], end - k + 1)
-            last = [*last, pairs.grow((5,), level, (1,), end + 2), features]
+            ((root, _),) = pairs.paired([(pairs, TEXT[: end + 1], 0)])
+            (line,) = glances.paired([(glances, TEXT[: end + 1])])
+            ((level, _),) = pairs.grown([(pairs, (3, 4), root, (0, 0), end + 1, 0)])
+            ((features, _),) = glances.glanced([(glances, line, [0], end - k + 1, 1)])
+            last = [*last, pairs.grown([(pairs, (5,), level, (1,), end + 2, 0)])[0][0], features]
     np.testing.assert_array_equal(last[2], last[4])
     np.testing.assert_array_equal(last[3], last[5])

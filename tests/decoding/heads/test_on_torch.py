@@ -2,14 +2,15 @@
 
 import gc
 import weakref
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 import torch
 
+from decoding.engine.draft import Draft
 from decoding.engine.experience import AcceptanceStats, RowCosts
-from decoding.engine.method import Context, LookupCorpus
+from decoding.engine.method import Context, LookupCorpus, run_together
 from decoding.engine.sampler import Sampler
 from decoding.heads.modules import layer
 from decoding.heads.modules.block import BlockHead, DominoHead
@@ -18,6 +19,7 @@ from decoding.heads.on_torch import block, drafters
 from decoding.heads.on_torch.block import TorchBlock, TorchPaths
 from decoding.heads.on_torch.context import TensorContext
 from decoding.heads.on_torch.drafters import TorchEagle3
+from decoding.methods.registry import load_method
 from decoding.methods.trees import Bounds, Frontier, Guesses, beam, budgeted
 from tests.decoding.models.random_heads import small_head
 from tests.decoding.models.waits import Launches
@@ -120,11 +122,11 @@ def trees(captures: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.T
         launches.count = 0
         with launches:
             text.read(torch.randn(new, len(head.config.taps), WIDTH, generator=chance))
-            text.pair(tokens)
-            states = text.root()
+            ((states, _),) = text.paired([(text, tokens, 0)])
             for level in range(1, 4):
                 parents = [0, 0] if level == 1 else [1, 0]
-                states = text.grow([level, level + 9], states, parents, text.pairs + level)
+                asked = text, [level, level + 9], states, parents, text.pairs + level, 0
+                ((states, _),) = text.grown([asked])
                 found.append(states)
     return found, launches.count
 
@@ -135,6 +137,46 @@ def test_a_captured_level_of_eagle3_gives_the_states_of_the_eager_one(monkeypatc
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
     assert captured < eager / 4, (eager, captured)
+
+
+DRAFTERS = ["medusa", "eagle3", "falcon", "draft_model"]
+
+
+def drafts(name: str, texts: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Draft], int]:
+    """The first draft of each text, all under way together, and what they launch."""
+    methods, known = [], replace(context(), runtime="cuda")
+    for place in range(texts):
+        method = load_method(name, head=small_head(name, WIDTH, VOCAB, "loud"))  # type: ignore[arg-type]
+        chance = torch.Generator().manual_seed(place)
+        tokens = [*TOKENS, place]
+        hidden = torch.randn(len(TOKENS), len(method.taps), WIDTH, generator=chance) if method.taps else None
+        method.begin(tokens, hidden, known)
+        methods.append((method, tokens))
+    found: dict[int, Draft] = {}
+    with Launches(monkeypatch) as launches:
+        under_way = {place: method.drafting(tokens, 6) for place, (method, tokens) in enumerate(methods)}
+        while under_way:
+            passes = []
+            for place, drafting in list(under_way.items()):
+                try:
+                    passes.append(next(drafting))
+                except StopIteration as end:
+                    found[place] = end.value
+                    del under_way[place]
+            run_together(passes)
+    return [found[place] for place in range(texts)], launches.count
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_sixteen_texts_launch_hardly_more_than_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every text launched all of its drafter's passes by itself: sixteen times as many."""
+    monkeypatch.setattr(drafters, "runs_kernels", lambda device: True)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    drafters._small_model.cache_clear()
+    (_, one), (drafted, all_of_them) = (drafts(name, texts, monkeypatch) for texts in (1, 16))
+    assert min(map(len, drafted)) > 0
+    assert all_of_them < 6 * one, (one, all_of_them)
+    drafters._small_model.cache_clear()
 
 
 def test_the_rows_of_a_whole_vocabulary_are_made_once_for_a_head() -> None:

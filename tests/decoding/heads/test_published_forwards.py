@@ -215,9 +215,9 @@ def check_eagle3(
     hidden = normal(len(text) - 1, 3, width, seed=3)
     runtime = TorchEagle3(head, target_side, text)
     runtime.read(hidden[:9])
-    runtime.pair(text[:10])
+    runtime.paired([(runtime, text[:10], 0)])
     runtime.read(hidden[9:])
-    runtime.pair(text)
+    ((state, found),) = runtime.paired([(runtime, text, 5)])
 
     flat = hidden.flatten(1)
     if config.get("norm_before_fc"):
@@ -225,15 +225,15 @@ def check_eagle3(
     if config.get("fc_norm"):
         flat = torch.cat([rms(hidden[:, tap], tensors[f"fc_norm.{tap}.weight"]) for tap in range(3)], 1)
     fused, tokens = flat @ tensors["fc.weight"].double().T, list(text)
-    state = runtime.root()
     for drafted in (7, 8, 9):
         wanted = eagle3_states(tensors, config, embedding[tokens[1:]], fused, turns)[-1]
         torch.testing.assert_close(state[0], wanted, **CLOSE)
         guesses = eagle3_guesses(tensors, config, wanted, target_side.lm_head)
-        ids, scores = runtime.best(state, len(tokens), 5)
+        assert found is not None
+        ids, scores = found
         torch.testing.assert_close(scores[0], guesses.topk(5).values, **CLOSE)
         torch.testing.assert_close(guesses[ids[0]], guesses.topk(5).values, **CLOSE)
-        state = runtime.grow([drafted], state, [0], len(tokens))
+        ((state, found),) = runtime.grown([(runtime, [drafted], state, [0], len(tokens), 5)])
         tokens.append(drafted)
         fused = torch.cat([fused, wanted[None]])
 

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from decoding.checkpoints.weight_files import read_weights
-from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Context, LookupCorpus
+from decoding.engine.method import Context, Drafting, LookupCorpus
 from decoding.engine.sampler import Sampler
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.kinds import KINDS
@@ -68,11 +67,11 @@ def test_eagle3(target: Taught, anchor: int) -> None:
     method = Eagle3(head)
     tokens = begun(method, batch, text_at(batch, anchor))
     drafter = method._drafter
-    state = drafter.root()
+    ((state, _),) = drafter.paired([(drafter, tokens, 0)])
     torch.testing.assert_close(state[0], states[0], atol=1e-5, rtol=1e-4)
     for step in (1, 2):
         token = int(batch.targets[index[anchor, step - 1]])
-        state = drafter.grow([token], state, [0], len(tokens) - 1 + step)
+        ((state, _),) = drafter.grown([(drafter, [token], state, [0], len(tokens) - 1 + step, 0)])
         torch.testing.assert_close(state[0], states[step], atol=1e-5, rtol=1e-4)
 
 
@@ -84,7 +83,9 @@ def test_falcon(target: Taught, k: int, layers: int, memory: int) -> None:
     features = learnt.guessed(torch.zeros_like(learnt.valid))[7]
     method = Falcon(head)
     tokens = begun(method, batch, text_at(batch, 7))
-    got = method._drafter.glance(method._drafter.root(), [0], len(tokens) - k)
+    drafter = method._drafter
+    (line,) = drafter.paired([(drafter, tokens)])
+    ((got, _),) = drafter.glanced([(drafter, line, [0], len(tokens) - k, 1)])
     torch.testing.assert_close(got[0], features, atol=1e-5, rtol=1e-4)
 
 
@@ -99,7 +100,8 @@ def test_draft_model(target: Taught) -> None:
     states = head(batch.embedding[batch.tokens], batch.positions, batch.sees)
     method = DraftModel(head)
     tokens = begun(method, batch, rows[:-3])
-    got = method._reader.read(batch.tokens[rows[len(tokens) :]].tolist(), keep=True)
+    reader = method._reader
+    ((got, _),) = reader.after([(reader, batch.tokens[rows[len(tokens) :]].tolist(), True, 0, 0)])
     torch.testing.assert_close(got[0], states[rows[-1]], atol=1e-5, rtol=1e-4)
 
 
@@ -140,13 +142,13 @@ def test_heads_draft_nothing_that_the_constraint_forbids(name: str) -> None:
     not verified, because the target ends the text by itself."""
     proposed: list[int] = []
 
-    def counted(tokens: Sequence[int], room: int) -> Draft:
-        draft: Draft = drafting(tokens, room)
+    def counted(tokens: Sequence[int], room: int) -> Drafting:
+        draft = yield from drafting(tokens, room)
         proposed.append(sum(token != NoAscent.STOP for token in draft.tokens))
         return draft
 
     method = ready_method(name, ToyTarget())
-    drafting, method.propose = method.propose, counted  # type: ignore[method-assign]
+    drafting, method.drafting = method.drafting, counted  # type: ignore[method-assign]
     request = Request((1, 2, 3), method, 60, Sampler(0.8, 1), frozenset({NoAscent.STOP}), NoAscent())
     rounds = list(decode(ToyTarget(), [request]))
     drafted = [len(r.draft_tokens) for r in rounds]

@@ -3,7 +3,7 @@
 Several texts that draft with one head share its forward: one pass a round, and every text is what plain decoding writes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
@@ -21,7 +21,7 @@ from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.draft import Draft
 from decoding.engine.experience import AcceptanceStats
 from decoding.engine.loop import Decoding, Request, advance, decode
-from decoding.engine.method import Context, HeadPass, LookupCorpus, Method
+from decoding.engine.method import Context, Drafting, HeadPass, LookupCorpus, Method, run_together
 from decoding.engine.rounds import Round, text_tokens
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import AnyTarget, ForwardOutput
@@ -31,7 +31,7 @@ from decoding.heads.modules.block import BlockHead
 from decoding.heads.on_kernels.layers import HeadLayers
 from decoding.methods.adaptive import Adaptive
 from decoding.methods.blocks import DFlash
-from decoding.methods.head_runtimes import HeadGuesses, optional_head
+from decoding.methods.head_runtimes import DrafterPass, HeadGuesses, optional_head
 from decoding.methods.planned import Reached
 from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
@@ -46,12 +46,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 IDENTITY = TargetIdentity("base", "adapter", "prompts")
 
 
+def ran(drafting: Iterator[HeadPass]) -> None:
+    for each in drafting:
+        run_together([each])
+
+
 def drafting() -> HeadGuesses:
     """A head that has read the prompt and ran its pass."""
     guesses, target = HeadGuesses(small_head("path_tree", VOCAB, VOCAB)), ToyTarget()
     context = Context(Sampler(), target.embedding, target.lm_head, LookupCorpus())
     guesses.begin(PROMPT, toy_hidden(PROMPT[:-1], len(TAPS)), context)
-    guesses.draft(PROMPT, VOCAB)
+    ran(guesses.drafting(PROMPT, VOCAB))
     return guesses
 
 
@@ -99,8 +104,8 @@ def test_lossless_whatever_the_head_says_and_beside_other_drafts(temper: Temper,
 
 def test_a_head_drafts_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     drafted = list[int]()
-    draft = HeadGuesses.draft
-    monkeypatch.setattr(HeadGuesses, "draft", lambda *args: (drafted.append(1), draft(*args)))
+    draft = HeadGuesses.drafting
+    monkeypatch.setattr(HeadGuesses, "drafting", lambda *args: (drafted.append(1), draft(*args))[1])
     head = small_head("path_tree", VOCAB, VOCAB)
     counts = {}
     for cost in (1e-6, 5.0):
@@ -115,7 +120,7 @@ def in_its_second_round() -> HeadGuesses:
     guesses = drafting()
     scores = ForwardOutput.of(np.zeros((1, VOCAB), np.float32), toy_hidden(PROMPT[-1:], len(TAPS)), lambda node: 0)
     guesses.observe(Draft(), scores, Verdict((), 0))
-    guesses.draft([*PROMPT, 0], VOCAB)
+    ran(guesses.drafting([*PROMPT, 0], VOCAB))
     return guesses
 
 
@@ -203,6 +208,7 @@ def test_without_a_head_for_the_target_nothing_is_tapped() -> None:
 
 
 SHARING = ("dflash", "ddtree", "jetspec", "domino", "path_tree", "adaptive")
+DRAFTERS = ("medusa", "eagle3", "falcon", "draft_model")
 RUNTIMES = ["fp32", pytest.param("int8", marks=pytest.mark.skipif(variant() is None, reason="no AVX2"))]
 PROMPTS = [tuple(Random(n).choices(range(3, 300), k=5 + 40 * n)) for n in range(4)]
 
@@ -268,7 +274,24 @@ def test_one_pass_a_round_for_all_texts_and_the_text_of_plain_decoding(
 
 
 @pytest.mark.parametrize("dtype", RUNTIMES)
-@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_a_drafters_passes_are_for_all_texts(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Medusa, EAGLE-3, Falcon and draft models drafted text by text."""
+    target, count, ran = target_of(dtype), len(PROMPTS), list[int]()
+    run = DrafterPass.run
+    monkeypatch.setattr(DrafterPass, "run", lambda own, passes: (ran.append(len(passes)), run(own, passes))[1])
+    for more in ({}, {"constraint": NoAscent(target.vocab_size, 250), "stop": frozenset({NoAscent.STOP})}):
+        ran.clear()
+        rounds = list(decode(target, requests([ready_method(name, target) for _ in range(count)], **more)))
+        assert texts(rounds, count) == plain(target, count, **more)
+        assert max(ran) == count
+    ran.clear()
+    list(decode(target, requests([ready_method(name, target) for _ in range(count)])))
+    assert len(ran) < 0.5 * sum(ran), ran
+
+
+@pytest.mark.parametrize("dtype", RUNTIMES)
+@pytest.mark.parametrize("name", [*SHARING, *DRAFTERS])
 def test_a_draft_is_the_one_that_it_is_alone(name: str, dtype: str) -> None:
     """To the bit on our kernels; on torch's operators guesses might part at near-ties."""
     target = target_of(dtype)
@@ -290,20 +313,15 @@ def test_each_head_has_a_pass_of_its_own_and_methods_without_heads_none(monkeypa
 
 
 class Failing:
-    """A part of a method: fails in the second pass that it is asked for."""
+    """A part of a method: fails in the second draft that it is asked for."""
 
     asked = 0
 
-    def head_pass(self, tokens: Sequence[int], room: int) -> HeadPass | None:
+    def drafting(self, tokens: Sequence[int], room: int) -> Drafting:
         self.asked += 1
         if self.asked == 2:
             raise RuntimeError("the head is gone")
-        return super().head_pass(tokens, room)  # type: ignore[misc, no-any-return]
-
-    def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        if self.asked == 2:
-            raise RuntimeError("the head is gone")
-        return super().propose(tokens, room)  # type: ignore[misc, no-any-return]
+        return (yield from super().drafting(tokens, room))  # type: ignore[misc]
 
 
 def test_who_cannot_ask_for_a_pass_fails_alone() -> None:
