@@ -375,7 +375,7 @@ def shown_of(database: Database, sql: str, rows: Sequence[tuple[object, ...]] | 
     result = database.execute(sql)
     assert isinstance(result, Result)
     given = result if rows is None else replace(result, rows=tuple(rows))
-    return present(given, sql, database.schema(), database.execute)
+    return present(given, sql, database.schema(), database.execute if rows is None else lambda _: given)
 
 
 @pytest.mark.parametrize(
