@@ -1,10 +1,14 @@
-"""The nodes that check SQL, run it and make an answer of what it returns. They need no model."""
+"""The nodes that check SQL, run it and make an answer of what it returns, also of what the result itself says against that:
+it may not have the form that the question asks for. They need no model.
+"""
 
+import re
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
 from langgraph.types import Command
+from sqlglot import exp
 
 from agent.candidates import (
     Tools,
@@ -26,16 +30,26 @@ from agent.context import AgentContext
 from agent.nodes.link import without_unmeant
 from agent.observe.audit import run_sql
 from agent.observe.step_record import tool_step
-from agent.presentation.checks import result_doubts
 from agent.presentation.headings import in_taught_words
 from agent.presentation.present import plainly, present
 from agent.presentation.sentence import sentence
 from agent.presentation.shown import Shown
 from agent.state import Attempt, State
 from tools.linking.taught import Definition
+from tools.linking.word_forms import name_words
 from tools.result import QueryError, Result
+from tools.schema import Schema
+from tools.sql.scope import parse_or_nothing
 
 QUICK_MS = 2000
+_MOST = re.compile(r"\b(?:most|least|fewest|highest|lowest|largest|smallest|best|worst|top|longest|shortest)\b", re.I)
+_SHARE = re.compile(
+    r"\b(?:what|which)\s+(?:share|percentage|percent|proportion|fraction)\b|\bshare of\b|\bpercentage of\b", re.I
+)
+_AVERAGE = re.compile(r"\b(?:average|mean)\s+\w+", re.I)
+_EACH = re.compile(r"\b(?:for|by|in|of|per)\s+(?:each|every)\s+(\w+)|\bof\s+every\s+(\w+)", re.I)
+_SHARE_WORDS = {"share", "percentage", "percent", "proportion", "fraction", "ratio", "rate", "pct"}
+_AVERAGE_WORDS = {"average", "avg", "mean"}
 
 
 def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "doubt", "plan", "vary"]]:
@@ -152,3 +166,59 @@ def _shown(toolbox: AgentContext, sql: str) -> Shown | None:
     labels = toolbox.options.knowledge.labels
     presenting = partial(present, result, sql, toolbox.database.schema(), run, labels)
     return toolbox.optional("present", presenting, None) or plainly(result)
+
+
+def result_doubts(question: str, sql: str, shown: Shown, schema: Schema) -> list[str]:
+    """What is doubtful, a sentence each."""
+    trees = parse_or_nothing(sql, schema.dialect)
+    if len(trees) != 1 or not shown.rows:
+        return []
+    found = [
+        _level(question, shown),
+        _repeated(shown),
+        _no_share(question, trees[0], shown),
+        _one_for_each(question, shown),
+    ]
+    return [each for each in found if each]
+
+
+def _level(question: str, shown: Shown) -> str:
+    """Nobody has most where all have the same."""
+    if shown.sorting is None or not _MOST.search(question):
+        return ""
+    place, rows = shown.sorting.place, shown.tied or shown.rows
+    if shown.columns[place].kind != "amount" or len(rows) < 3 or len({row[place] for row in rows}) > 1:
+        return ""
+    return f"All of them have the same {shown.columns[place].heading}: nobody leads."
+
+
+def _repeated(shown: Shown) -> str:
+    """Rows that are called "380 countries" are ten."""
+    if len(shown.columns) != 1 or not shown.columns[0].is_label:
+        return ""
+    different = len({row[0] for row in shown.rows})
+    if 2 * different > len(shown.rows):
+        return ""
+    return f"The same values come again and again: {different:,} different ones in {len(shown.rows):,} rows."
+
+
+def _no_share(question: str, tree: exp.Expr, shown: Shown) -> str:
+    """A count is no share, and a sum no average."""
+    names = {word for column in tree.find_all(exp.Column, exp.Alias) for word in name_words(column.alias_or_name)}
+    names |= {word for column in shown.columns for word in name_words(column.heading)}
+    divides = tree.find(exp.Div, exp.Avg, exp.Median, exp.PercentileCont, exp.Window) is not None
+    if divides or not any(column.kind in ("amount", "digits") for column in shown.columns):
+        return ""
+    if _SHARE.search(question) and not names & _SHARE_WORDS:
+        return "The question asks for a share; this is a number of which nothing was divided."
+    if _AVERAGE.search(question) and not names & _AVERAGE_WORDS:
+        return "The question asks for an average; none was computed."
+    return ""
+
+
+def _one_for_each(question: str, shown: Shown) -> str:
+    """One number for all does not say what each has."""
+    each = _EACH.search(question)
+    if each is None or len(shown.rows) != 1 or len(shown.columns) != 1:
+        return ""
+    return f"The question asks about each {each.group(1) or each.group(2)}; this is one number for all."

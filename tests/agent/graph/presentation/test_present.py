@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.presentation.checks import result_doubts
+from agent.nodes.answer import result_doubts
 from agent.presentation.done import difference
 from agent.presentation.present import present
 from agent.presentation.sentence import result_sentence
