@@ -14,7 +14,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from app.shared import exit_codes, output
-from app.shared.options import load_extensions
+from app.shared.process import load_extensions
 from decoding.checkpoints.cache_folder import made_cache_root
 from decoding.errors import MissingPackage, told_what_is_missing
 from decoding.serving.processes import join, processes_wanted

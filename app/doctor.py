@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from app.shared import exit_codes, options, output
-from app.shared.options import extensions
+from app.shared.process import extensions
 from decoding.checkpoints.adapter import read_adapter
 from decoding.checkpoints.cache_folder import cache_root
 from decoding.checkpoints.catalog import SHIPPED_ADAPTER, show_model

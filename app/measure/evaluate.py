@@ -18,7 +18,8 @@ from typer.main import get_command
 from agent.assemble import load_model
 from agent.context import AgentOptions
 from app.shared import exit_codes, options, output
-from app.shared.options import Asking, Decoding, fixed, load_extensions, spread
+from app.shared.options import Asking, Decoding, fixed, spread
+from app.shared.process import load_extensions
 from eval.accuracy.ablation import KINDS
 from eval.accuracy.harness import CASES, check_gold, measure
 from eval.accuracy.predict import AgentPredict, ray_predict

@@ -60,7 +60,7 @@ def own_heads_only() -> Iterator[None]:
 
 
 _CODES = {  # by name, so that commands need not import what they do not use
-    "app.shared.options.ExtensionError": USAGE,
+    "app.shared.process.ExtensionError": USAGE,
     "tools.result.OpenError": DATABASE,
     "decoding.errors.ModelError": MODEL,
     "openai.OpenAIError": MODEL,  # a remote model

@@ -1,4 +1,4 @@
-"""What a command does before it works: room in memory, its turn on the machine, and imports that it is spared.
+"""What a command does before it works: room in memory, its turn on the machine, imports that it is spared, and extensions.
 
 Checks that this process may use the address space that its libraries need; with less, some crash without a message.
 
@@ -10,6 +10,10 @@ other, and twenty do not fit into memory. Each has all processors during its tur
 The turn is a lock on a file in the cache folder, which the kernel releases when its holder dies. The file is named after the
 machine, because machines may share a home folder. `chat` holds the turn while it loads and answers, not while a person
 thinks; servers never take it. SQLAGENT_TURNS=off switches turns off.
+
+Loads extensions: modules that register decoding methods, kinds of databases, nodes of the agent and data sets. An installed
+package names its module in the entry-point group `sqlagent.extensions`; other modules are named by `--extension` or
+`SQLAGENT_EXTENSIONS`. docs/extending.md shows how to write one.
 """
 
 import fcntl
@@ -17,6 +21,9 @@ import os
 import platform
 import resource
 import sys
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.metadata import entry_points
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
@@ -141,3 +148,41 @@ def spare_tracing() -> bool:
             module.__dict__.update(_NAMES[name])
             sys.modules[name] = module
     return True
+
+
+GROUP, VARIABLE = "sqlagent.extensions", "SQLAGENT_EXTENSIONS"
+
+
+class ExtensionError(Exception):
+    """An extension cannot be imported; the message is one line that says which and why."""
+
+
+def load_extensions(named: Iterable[str] = ()) -> None:
+    """Import the extensions of installed packages, those that the environment names, and those `named`.
+
+    Processes that are started from now on find all of these in their environment. Raises ExtensionError.
+    """
+    if given := dict.fromkeys([*_from_environment(), *named]):
+        os.environ[VARIABLE] = ",".join(given)
+    for module in extensions():
+        _load(module)
+
+
+def extensions() -> list[str]:
+    """The modules that installed packages and the environment name."""
+    installed = [each.value for each in entry_points(group=GROUP)]
+    return list(dict.fromkeys([*installed, *_from_environment()]))
+
+
+def _from_environment() -> list[str]:
+    return os.environ.get(VARIABLE, "").replace(",", " ").split()
+
+
+def _load(module: str) -> None:
+    try:
+        import_module(module)
+    except Exception as error:  # an extension's module may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+        what_to_do = "install it, or put its folder into PYTHONPATH" if is_absent else "correct it, or leave it out"
+        raise ExtensionError(f"the extension {module} cannot be imported ({reason}): {what_to_do}") from error

@@ -14,6 +14,7 @@ from app.train.run_options import stop_on_signals
 from decoding.checkpoints.catalog import resolve
 from decoding.serving.load import load_text_decoder
 from decoding.tokenizer import Tokenizer
+from eval.datasets import authored
 from training.data.build import build as build_files
 from training.data.options import Options
 from training.heads.responses import read_responses
@@ -60,14 +61,35 @@ def check(
     counts on stdout as JSON; exit code 1 where there are faults.
     """
     with exit_codes.plain_errors():
-        from training.data.check_authored import check as check_authored
-
-        faults, counts = check_authored(folder, output.report)
+        faults, counts = authored.check(folder, output.report)
         for fault in faults:
             output.report(fault)
         output.print_json(counts.summary() | {"faults": len(faults)})
         if faults:
             raise typer.Exit(exit_codes.FAILED)
+
+
+@app.command("pack")
+def pack(
+    folders: Annotated[
+        Path,
+        typer.Argument(help="Folder of NAME/{build,questions.jsonl,dialogues.jsonl}.", exists=True, file_okay=False),
+    ],
+    file: Annotated[Path, typer.Argument(help="The file to write, such as training/authored/train-2.jsonl.xz.")],
+) -> None:
+    """Pack authored databases into one file of authored data. `unpack` does the reverse."""
+    with exit_codes.plain_errors():
+        output.print_json({"out": str(file), "databases": authored.pack(folders, file)})
+
+
+@app.command("unpack")
+def unpack(
+    file: Annotated[Path, typer.Argument(help="A file of authored data.", exists=True, dir_okay=False)],
+    folders: Annotated[Path, typer.Argument(help="The folder to write into.", file_okay=False)],
+) -> None:
+    """Write a file's authored databases as folders, to read or change them."""
+    with exit_codes.plain_errors():
+        output.print_json({"out": str(folders), "databases": authored.unpack(file, folders)})
 
 
 @app.command("invent")

@@ -83,9 +83,6 @@ def jacobi(
 def collect(
     of: Collection,
     block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block.")] = 16,
-    only_right: Annotated[
-        bool, typer.Option("--only-right", help="Leave out answers that are not the gold one.")
-    ] = False,
     first_guess: Guess = "prompt",
     ray: options.Ray = None,
     ray_workers: options.RayWorkers = None,
@@ -95,7 +92,7 @@ def collect(
     Ctrl-C or SIGTERM ends it after a batch; the same command continues from there.
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        states: dict[str, Any] = {"block_size": block_size, "only_right": only_right, "first_guess": first_guess}
+        states: dict[str, Any] = {"block_size": block_size, "first_guess": first_guess}
         how, base = Collecting(**states, **of.share()), load_base(of.model)
         log = RecordLog(of.out / FILE, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})
         if ray is None:

@@ -136,12 +136,12 @@ def list_models() -> tuple[Model, ...]:
     return (embedded, *(_model(str(path), "gguf", path) for path in converted), *_hub_models())
 
 
-def show_model(name: str, progress: Progress = on_stderr, *, revision: str | None = None) -> dict[str, Any]:
+def show_model(name: str) -> dict[str, Any]:
     """A model's description, as plain JSON values. It is fetched first if necessary, and all its weights are read.
 
     `family` is None for an architecture that only transformers runs. Raises ModelUnavailable.
     """
-    folder = resolve(name, progress, revision=revision)
+    folder = resolve(name)
     tensors = dict(read_stored(folder))
     at_hand = _model(name, _kind(name, folder), folder).to_dict() | {"base_sha256": base_sha256(folder)}
     dtypes = Counter(type_name(tensor) for tensor in tensors.values())

@@ -80,8 +80,6 @@ class ModelConfig:
     qk_norm: bool  # RMS norm over head_dim on queries and keys, before the rotation
     max_positions: int  # tokens
     sliding_windows: tuple[int | None, ...]  # per layer, in tokens; None attends to everything
-    bos_id: int | None
-    eos_ids: tuple[int, ...]  # from config.json and generation_config.json
 
     @property
     def layer_parameters(self) -> int:
@@ -123,7 +121,7 @@ def load_config(path: Path) -> ModelConfig:
     raw = read_json(path / "config.json")
     family = _family(raw, path)
     try:
-        return _parse(raw, family, _optional_json(path / "generation_config.json"))
+        return _parse(raw, family)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelUnavailable(f"{path / 'config.json'} is incomplete or damaged: {error!r}") from error
 
@@ -141,10 +139,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _optional_json(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {}
-
-
 def _family(raw: Mapping[str, Any], path: Path) -> Family:
     for family in FAMILIES:
         if raw.get("model_type") == family:
@@ -153,7 +147,7 @@ def _family(raw: Mapping[str, Any], path: Path) -> Family:
     raise UnsupportedModel(f"{path} is a {kind} model; supported here: {', '.join(FAMILIES)}")
 
 
-def _parse(raw: Mapping[str, Any], family: Family, generation: Mapping[str, Any]) -> ModelConfig:
+def _parse(raw: Mapping[str, Any], family: Family) -> ModelConfig:
     if (activation := raw.get("hidden_act", "silu")) != "silu":
         raise UnsupportedModel(f"activation {activation!r} is not supported; only silu is")
     heads = int(raw["num_attention_heads"])
@@ -177,8 +171,6 @@ def _parse(raw: Mapping[str, Any], family: Family, generation: Mapping[str, Any]
         qk_norm=family == "qwen3",
         max_positions=int(raw.get("max_position_embeddings", 2048)),
         sliding_windows=_sliding_windows(raw, family, layers),
-        bos_id=_first(raw.get("bos_token_id")),
-        eos_ids=tuple(dict.fromkeys(token_ids(generation.get("eos_token_id")) + token_ids(raw.get("eos_token_id")))),
     )
 
 
@@ -187,10 +179,6 @@ def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
     if value is None:
         return ()
     return tuple(value) if isinstance(value, list) else (int(value),)
-
-
-def _first(value: int | list[int] | None) -> int | None:
-    return next(iter(token_ids(value)), None)
 
 
 def read_rope(raw: Mapping[str, Any]) -> Rope:

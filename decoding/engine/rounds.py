@@ -169,11 +169,11 @@ class Placed:
     round_index: int
 
 
-def origins(rounds: Iterable[Round], first_before: int | None = None) -> list[Placed]:
-    """The tokens of one sequence in text order. first_before: the prompt's last token, if known."""
+def origins(rounds: Iterable[Round]) -> list[Placed]:
+    """The tokens of one sequence in text order."""
     placed: list[Placed] = []
     rejected: set[tuple[int | None, int]] = set()
-    last = first_before
+    last: int | None = None
     for r in rounds:
         pairs = _pairs(r, last)
         count = len(r.committed) - 1

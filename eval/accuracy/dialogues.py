@@ -29,7 +29,8 @@ from eval.accuracy.predict import predicted, seeded
 from eval.accuracy.record import Prediction, RecordLog, known_fields
 from eval.accuracy.run import AccuracyBar
 from eval.accuracy.summary import mean, percentile, share, wilson_95
-from eval.datasets.official import DatasetError, Part, json_lines, made_database, part_of
+from eval.datasets.authored import Part, made_database, read_authored
+from eval.datasets.official import DatasetError
 from eval.scoring.run_query import QueryFailedError, comparable, rows_of
 from eval.scoring.spider_rules import order_matters, spider_match
 from tools.databases.database import Database
@@ -90,12 +91,12 @@ def read_dialogues(file: Path) -> list[Dialogue]:
 
 
 def authored_dialogues(data: Path, part: Part) -> list[Dialogue]:
-    """The dialogues of a part of the authored data (see `eval.datasets.official`). Raises `DatasetError`."""
+    """The dialogues of a part of the authored data (see `eval.datasets.authored`). Raises `DatasetError`."""
     return [
-        Dialogue(f"{name}/{number}", str(file), tuple(Turn(**turn) for turn in line["turns"]))
-        for name in part_of(data, part)
-        for file in (made_database(data / name),)
-        for number, line in enumerate(json_lines(data / name / "dialogues.jsonl"), 1)
+        Dialogue(f"{each.name}/{number}", str(file), tuple(Turn(**turn) for turn in line["turns"]))
+        for each in read_authored(data, part)
+        for file in (made_database(each),)
+        for number, line in enumerate(each.dialogues, 1)
     ]
 
 

@@ -24,7 +24,8 @@ from sqlglot import exp, parse_one
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.assistant import Assistant
 from agent.candidates import fingerprint
-from eval.datasets.official import Example, Part, load_authored
+from eval.datasets.authored import Part, load_authored
+from eval.datasets.official import Example
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Limits

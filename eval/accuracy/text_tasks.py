@@ -24,6 +24,7 @@ from eval.accuracy.summary import wilson_95
 from eval.datasets.official import DatasetError
 
 CHILD = Path(__file__).with_name("program_process.py")
+MEMORY_MB = 1024  # of a program
 MOST_OUTPUT = 2000  # characters of the error that are kept
 
 
@@ -35,10 +36,10 @@ class Ending:
     said: str = ""
 
 
-def run_program(program: str, timeout_s: float, memory_mb: int = 1024) -> Ending:
+def run_program(program: str, timeout_s: float) -> Ending:
     """Run a program to its end. It has passed if its last line was reached without an error."""
     word = secrets.token_hex(16)
-    command = [sys.executable, "-I", "-S", "-B", str(CHILD), str(memory_mb), str(int(timeout_s) + 1)]
+    command = [sys.executable, "-I", "-S", "-B", str(CHILD), str(MEMORY_MB), str(int(timeout_s) + 1)]
     with tempfile.TemporaryDirectory() as empty:
         try:
             done = subprocess.run(

@@ -14,6 +14,7 @@ from pkgutil import resolve_name
 from random import Random
 from typing import Literal
 
+from eval.datasets.authored import load_authored
 from eval.datasets.follow_ups import follow_up
 from eval.datasets.gold_databases import run
 from eval.datasets.gold_sql import GoldError, normalise, sql_text
@@ -23,7 +24,6 @@ from eval.datasets.official import (
     Example,
     Question,
     database_file,
-    load_authored,
     load_bird,
     load_spider,
     spider_difficulty,

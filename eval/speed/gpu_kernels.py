@@ -313,8 +313,6 @@ def config_of(
         qk_norm=family == "qwen3",
         max_positions=8192,
         sliding_windows=(),
-        bos_id=None,
-        eos_ids=(),
     )
 
 
@@ -363,13 +361,13 @@ def random_weights(config: ModelConfig, dtype: torch.dtype, device: str) -> Iter
         yield name, torch.randn(shape, dtype=dtype, device=device) * 0.02
 
 
-def step_bytes(config: ModelConfig, context: int, element_bytes: int = 2) -> int:
+def step_bytes(config: ModelConfig, context: int) -> int:
     """Bytes that a step must read: the context's keys and values, and all weights but an embedding that is only looked up."""
     numbers = {name: tensor.numel() for name, tensor in random_weights(config, torch.bfloat16, "meta")}
     if not config.tie_embeddings:
         del numbers["model.embed_tokens.weight"]
     cached = 2 * config.layers * config.kv_heads * config.head_dim * context
-    return element_bytes * (sum(numbers.values()) + cached)
+    return 2 * (sum(numbers.values()) + cached)
 
 
 def measure_target(

@@ -30,7 +30,8 @@ import duckdb
 
 from tools.databases.choices import fetch_rows
 from tools.databases.duckdb_catalog import DuckDBReads, own_names, read_schema
-from tools.databases.guarded_database import GuardedDatabase, query_error, stop_error
+from tools.databases.engine_errors import query_error, stop_error
+from tools.databases.guarded_database import GuardedDatabase
 from tools.processes import Watchdog, remove_folder, spill_folder
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema, Table

@@ -20,7 +20,8 @@ import sqlalchemy as sa
 from sqlglot.dialects.dialect import Dialect
 
 from tools.databases.choices import fetch_rows
-from tools.databases.guarded_database import GuardedDatabase, query_error, stop_error
+from tools.databases.engine_errors import query_error, stop_error
+from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.server_engines import (
     OWN_SCHEMA_ALONE,
     WITHOUT_POWERS,

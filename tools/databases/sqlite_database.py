@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from tools.databases.choices import BATCH, fetch_rows
+from tools.databases.engine_errors import query_error, stop_error
 from tools.databases.files.file_kinds import files_of, is_url, name_of, names_a_file
-from tools.databases.guarded_database import GuardedDatabase, query_error, stop_error
+from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.read_only_file import ReadOnlyFile, quoted
 from tools.guard.allowed import never
 from tools.processes import Watchdog

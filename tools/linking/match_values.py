@@ -67,7 +67,6 @@ class ValueIndex:
     near: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     schema_words: set[str] = field(default_factory=set)
     incomplete: list[tuple[str, str]] = field(default_factory=list)
-    build_ms: float = 0.0
 
     def similar(self, word: str) -> list[tuple[str, float]]:
         """Indexed words that are probably meant by a misspelt one, most similar first, at most three."""
@@ -110,7 +109,6 @@ def _build(database: Database) -> ValueIndex:
             index.incomplete.append((table, column))
         room = max(room - len(values), 0)
     _index_near_misses(index)
-    index.build_ms = (time.perf_counter() - started) * 1000
     return index
 
 

@@ -24,6 +24,7 @@ from sqlglot import exp
 
 from agent.prompts.compact import PROMPT_VERSION
 from agent.prompts.slots import parse_plan
+from eval.datasets.authored import Authored, Part, json_lines, made_database, read_authored
 from eval.datasets.gold_databases import (
     Target,
     TrainingDatabase,
@@ -37,13 +38,9 @@ from eval.datasets.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.official import (
     HELD_OUT_DATABASES,
     DatasetError,
-    Part,
     Question,
-    json_lines,
     load_dev,
     load_questions,
-    made_database,
-    part_of,
     synonym_questions,
     without_dev,
 )
@@ -77,8 +74,8 @@ from training.wikisql.questions import WikiTable
 
 
 def paraphrased(questions: Iterable[Question], folder: Path) -> list[Question]:
-    """The questions in the wordings that the folder's `paraphrases.jsonl` has for them. Raises DatasetError."""
-    by_id = {line["id"]: (line["other"], line["short"]) for line in json_lines(folder / "paraphrases.jsonl")}
+    """The questions in the wordings that the folder's `paraphrases.jsonl.xz` has for them. Raises DatasetError."""
+    by_id = {line["id"]: (line["other"], line["short"]) for line in json_lines(folder / "paraphrases.jsonl.xz")}
     return [
         replace(question, id=f"paraphrase/{question.id}/{number}", text=text)
         for question in questions
@@ -86,31 +83,31 @@ def paraphrased(questions: Iterable[Question], folder: Path) -> list[Question]:
     ]
 
 
-def open_authored(folder: Path) -> TrainingDatabase:
-    """The database of a folder of authored data. Raises DatasetError."""
-    native = open_database(made_database(folder), engine="sqlite")
-    return TrainingDatabase(folder.name, with_choices(native.schema(), native), native, has_rows=True)
+def open_authored(authored: Authored) -> TrainingDatabase:
+    """An authored database."""
+    native = open_database(made_database(authored), engine="sqlite")
+    return TrainingDatabase(authored.name, with_choices(native.schema(), native), native, has_rows=True)
 
 
-def authored_items(folder: Path, database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
-    """Every question and turn whose gold SQL is verified. Raises DatasetError."""
-    yield from _questions(folder, database, tally)
-    yield from _turns(folder, database, tally)
+def authored_items(authored: Authored, database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
+    """Every question and turn whose gold SQL is verified."""
+    yield from _questions(authored, database, tally)
+    yield from _turns(authored, database, tally)
 
 
-def _questions(folder: Path, database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
-    for number, line in enumerate(json_lines(folder / "questions.jsonl"), 1):
+def _questions(authored: Authored, database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
+    for number, line in enumerate(authored.questions, 1):
         target = _authored_target(line["sql"], database, tally)
         if target is None:
             continue
         evidence = line.get("evidence", "")
         for wording, text in enumerate((line["question"], *line["paraphrases"])):
             values = found_values(database, f"{text} {evidence}".strip())
-            yield Item(f"authored/{folder.name}/{number}/{wording}", text, evidence, target, values)
+            yield Item(f"authored/{authored.name}/{number}/{wording}", text, evidence, target, values)
 
 
-def _turns(folder: Path, database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
-    for number, line in enumerate(json_lines(folder / "dialogues.jsonl"), 1):
+def _turns(authored: Authored, database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
+    for number, line in enumerate(authored.dialogues, 1):
         known: dict[int, tuple[str, Target]] = {}
         for place, turn in enumerate(line["turns"], 1):
             target = _authored_target(turn["sql"], database, tally)
@@ -123,7 +120,7 @@ def _turns(folder: Path, database: TrainingDatabase, tally: Tally) -> Iterator[I
             values = found_values(database, turn["question"])
             kind = turn["kind"] if before else ""
             history = (before,) if before else ()
-            name = f"authored/{folder.name}/turn-{number}-{place}"
+            name = f"authored/{authored.name}/turn-{number}-{place}"
             yield Item(name, turn["question"], "", target, values, history, kind)
 
 
@@ -259,18 +256,18 @@ def _authored(material: Material) -> dict[str, Maker]:
     folder = Path(material.options.authored)
     parts: dict[Part, str] = {"train": TRAIN_FILE, "choosing": f"{HELD_OUT}/authored.jsonl"}
     return {
-        f"authored-{name}": partial(authored_groups, folder / name, file, material)
+        f"authored-{each.name}": partial(authored_groups, each, file, material)
         for part, file in parts.items()
-        for name in part_of(folder, part)
+        for each in read_authored(folder, part)
     }
 
 
-def authored_groups(folder: Path, file: str, material: Material, scratch: Path) -> Made:
+def authored_groups(authored: Authored, file: str, material: Material, scratch: Path) -> Made:
     """Pairs of one authored database's questions and turns, under its own names."""
-    tally, chance = Tally(), Random(f"{material.options.seed}/authored/{folder.name}")
-    database = open_authored(folder)
+    tally, chance = Tally(), Random(f"{material.options.seed}/authored/{authored.name}")
+    database = open_authored(authored)
     try:
-        found = list(authored_items(folder, database, tally))
+        found = list(authored_items(authored, database, tally))
         groups = _grouped(_original(found, database, material, chance, tally, 1.0))
     finally:
         database.close()

@@ -303,7 +303,6 @@ def guessed(
                 prompt_ids=tuple(prompt),
                 prefix=prefix,
                 answer_ids=tuple(answer),
-                right=True,
                 forwards=0,
                 blocks=_blocks(first_guesses(first_guess, prompt), answer, n),
             )

@@ -6,7 +6,7 @@ A file of trajectories is JSON Lines, UTF-8, written by `decoding.json_log`. The
 other line is a trajectory, or a prompt that was left out and why:
 
     {"block_size": 16, "base": "<SHA-256 of the base>", ...}
-    {"id": "...", "step": "plan", "prompt": "...", "prompt_ids": [...], "prefix": 120, "answer_ids": [...], "right": true,
+    {"id": "...", "step": "plan", "prompt": "...", "prompt_ids": [...], "prefix": 120, "answer_ids": [...],
      "forwards": 9, "blocks": [[[...], ...], ...]}
     {"prompt": "...", "left_out": "repeats"}
 
@@ -16,12 +16,12 @@ other line is a trajectory, or a prompt that was left out and why:
   what the block began with, and the last is `answer_ids[j * n : (j + 1) * n]`, the fixed point. All states have n tokens
   except those of the last block, which end where the answer ends, because guesses past the end never become text. So there
   is no padding anywhere.
-- `right`: whether the answer is the gold answer. `forwards`: how many of the target the whole answer took.
+- `forwards`: how many of the target the whole answer took.
 
 Collects greedy Jacobi trajectories of a model: the real decode loop runs, and every state is kept.
 
 The drafting method is `jacobi` with a block that shrinks (Consistency LLMs), so that the initial guess, the window and the
-sweep of the data are those of decoding. The answers are the model's own; those of the data serve only for `only_right`.
+sweep of the data are those of decoding. The answers are the model's own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,6 @@ class Trajectory:
     prompt_ids: tuple[int, ...]
     prefix: int
     answer_ids: tuple[int, ...]
-    right: bool
     forwards: int
     blocks: tuple[tuple[State, ...], ...]
 
@@ -105,7 +104,6 @@ class Collecting(Share):
     """How to collect."""
 
     block_size: int
-    only_right: bool = False  # leave out answers that differ from the gold answer
     first_guess: FirstGuess = "prompt"
 
 
@@ -143,7 +141,7 @@ def collect(
 ) -> dict[str, int]:
     """Decode the groups' prompts that are not in `log` yet, append the trajectories, and return counts: see `collect_answers`.
 
-    Prompts are left out as `too_long`, for one of the reasons of `collect.collect.fault`, or as `wrong`.
+    Prompts are left out as `too_long`, for one of the reasons of `collect.collect.fault`.
     """
     kind = Trajectories(decoder.tokenizer, how)
     return collect_answers(decoder, groups, log, how, kind, "trajectories", report, stopped)
@@ -168,9 +166,8 @@ class Trajectories:
 
     def record(self, asked: Asked, requests: Sequence[Request], rounds: Sequence[Sequence[Round]]) -> Trajectory | str:
         answer = answer_of(rounds[0])
-        right = list(answer[:-1]) == self.tokenizer.encode(asked.pair.answer)
-        if (why := fault(self.tokenizer, rounds[0], self.free_text)) or (self.how.only_right and not right):
-            return why or "wrong"
+        if why := fault(self.tokenizer, rounds[0], self.free_text):
+            return why
         recorder = requests[0].method
         assert isinstance(recorder, Recorder)
         return Trajectory(
@@ -180,7 +177,6 @@ class Trajectories:
             prompt_ids=asked.ids,
             prefix=asked.prefix,
             answer_ids=answer,
-            right=right,
             forwards=len(rounds[0]),
             blocks=blocks_of(answer, recorder.states, self.how.block_size),
         )

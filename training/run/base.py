@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from decoding.checkpoints.adapter import About, Adapter, Factors, check_base, read_adapter, write_peft
-from decoding.checkpoints.cache_folder import Progress, on_stderr, whole_folder
+from decoding.checkpoints.cache_folder import whole_folder
 from decoding.checkpoints.catalog import resolve
 from decoding.checkpoints.identity import recorded
 from decoding.checkpoints.model_config import ModelConfig, load_config
@@ -49,9 +49,9 @@ class Base:
         return min([self.config.max_positions, *(window for window in self.config.sliding_windows if window)])
 
 
-def load_base(name: str = "embedded", progress: Progress = on_stderr) -> Base:
+def load_base(name: str = "embedded") -> Base:
     """The checkpoint of this name, as `resolve.resolve` finds it. Raises ModelUnavailable, UnsupportedModel."""
-    folder = resolve(name, progress)
+    folder = resolve(name)
     origin = recorded(folder)
     called = origin.name if origin else folder.name if Path(name).exists() else name
     return Base(called, folder, load_config(folder), Tokenizer(folder), base_sha256(folder))

@@ -149,8 +149,6 @@ class SmallLm(Head):
             qk_norm=self.size("qk_norm"),
             max_positions=MAX_POSITIONS,
             sliding_windows=(None,) * int(self.size("layers")),
-            bos_id=None,
-            eos_ids=(),
         )
 
 

@@ -18,8 +18,8 @@ from agent.grammar.facts import facts_of
 from agent.grammar.rules import plan_catalog
 from agent.grammar.scope import catalog_of
 from decoding.tokenizer import Tokenizer
+from eval.datasets.authored import made_database, read_authored
 from eval.datasets.gold_sql import GoldError, normalise, sql_text
-from eval.datasets.official import json_lines, made_database, part_of
 from tests.agent.grammar.heroes import SCHEMA, accepted
 from tests.agent.spider_gold import DATA
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -211,10 +211,10 @@ def test_conditions_are_counted_and_dates_are_spelled_as_the_column_has_them(
 def test_authored_queries_can_be_written() -> None:
     """Every 24th training database."""
     refused, asked = [], 0
-    for name in part_of(AUTHORED, "train")[::24]:
-        database = open_database(made_database(AUTHORED / name), engine="sqlite")
+    for authored in read_authored(AUTHORED, "train")[::24]:
+        database = open_database(made_database(authored), engine="sqlite")
         schema = database.schema()
-        for line in json_lines(AUTHORED / name / "questions.jsonl"):
+        for line in authored.questions:
             if not line["sql"]:
                 continue
             text = f"{line['question']} {line.get('evidence', '')}".strip()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.observe.step_record import NODES
-from app.shared.options import VARIABLE
+from app.shared.process import VARIABLE
 from decoding.heads.kinds import KINDS
 from decoding.methods.registry import METHODS
 from eval.datasets.registry import DATASETS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.shared import exit_codes
-from app.shared.options import VARIABLE, load_extensions
+from app.shared.process import VARIABLE, load_extensions
 from tests.app.shared.extended import TABLES
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -186,7 +186,6 @@ def test_reads_what_transformers_reads(family: Family, tmp_path: Path) -> None:
     assert (ours.rms_norm_eps, ours.max_positions) == (theirs.rms_norm_eps, theirs.max_position_embeddings)
     assert ours.rope == Rope(theirs.rope_parameters["rope_theta"])
     assert ours.tie_embeddings is theirs.tie_word_embeddings is False
-    assert ours.eos_ids == (2,)
     assert (ours.qkv_bias, ours.output_bias, ours.qk_norm) == (family == "qwen2", False, family == "qwen3")
     assert ours.head_dim == 16
 
@@ -207,11 +206,6 @@ def test_both_layouts_of_rope_say_the_same(llama: Path) -> None:
 def test_linear_scaling_in_its_oldest_spelling(llama: Path) -> None:
     old = edit(llama, rope_parameters=None, rope_scaling={"type": "linear", "factor": 4.0})
     assert load_config(old).rope == Rope(10000.0, "linear", 4.0)
-
-
-def test_eos_of_generation_config_and_config_are_joined(llama: Path) -> None:
-    (llama / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 2]}))
-    assert load_config(llama).eos_ids == (7, 2)
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])

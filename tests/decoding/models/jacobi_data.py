@@ -58,7 +58,6 @@ def _invented(number: int, blocks: int, chance: Random, last: int) -> Trajectory
         prompt_ids=(3, 4, 5, *prompt),
         prefix=3,
         answer_ids=tuple(token for states in made for token in states[-1]),
-        right=True,
         forwards=blocks,
         blocks=tuple(made),
     )

@@ -10,12 +10,13 @@ The benchmarks as their folders hold them, and what a wrong folder is told.
 """
 
 import json
+import lzma
 import sqlite3
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -24,7 +25,8 @@ from agent.prompts.compact import hints
 from agent.prompts.slots import Plan, PlannedTable
 from app.cli import app
 from eval.accuracy.dialogues import authored_dialogues
-from eval.datasets.official import DatasetError, Example, Question, json_lines, load_authored, made_database, part_of
+from eval.datasets.authored import Authored, Part, json_lines, load_authored, made_database, pack, read_authored, unpack
+from eval.datasets.official import DatasetError, Example, Question
 from eval.datasets.selection import load_dataset, sampled
 from tools.linking.link_schema import Link
 from tools.schema import Column, Schema, Table
@@ -33,7 +35,7 @@ from training.data.examples import with_gold
 from training.data.options import Material, Options, Tally
 
 OWN = Path(__file__).resolve().parents[3] / "training" / "authored"
-NAMES = sorted(path.parent.name for path in OWN.glob("*/build"))
+PARTS: dict[Part, list[Authored]] = {part: read_authored(OWN, part) for part in get_args(Part)}
 KINDS = {
     "filter",
     "top",
@@ -60,14 +62,16 @@ def build(path):
 """
 
 
-def folder(tmp_path: Path, questions: list[dict[str, Any]]) -> Path:
+def data_of(tmp_path: Path, questions: list[dict[str, Any]]) -> Path:
     """A folder of authored data with one database, which is for choosing."""
-    (tmp_path / "pets").mkdir()
-    (tmp_path / "pets" / "build").write_text(BUILD)
-    (tmp_path / "pets" / "questions.jsonl").write_text("".join(json.dumps(each) + "\n" for each in questions))
     turn = {"question": "Which dogs?", "sql": "SELECT name FROM pets WHERE kind = 'dog'", "kind": "opening"}
-    (tmp_path / "pets" / "dialogues.jsonl").write_text(json.dumps({"turns": [turn | {"continues": None}]}) + "\n")
-    (tmp_path / "parts.json").write_text(json.dumps({"train": [], "choosing": ["pets"], "sealed": []}))
+    line = {
+        "name": "pets",
+        "build": BUILD,
+        "questions": questions,
+        "dialogues": [{"turns": [turn | {"continues": None}]}],
+    }
+    (tmp_path / "choosing.jsonl").write_text(json.dumps(line) + "\n")
     return tmp_path
 
 
@@ -79,7 +83,7 @@ def test_questions_and_turns_are_read(tmp_path: Path) -> None:
         "kind": "filter",
         "evidence": "all of them",
     }
-    data = folder(tmp_path, [count, {"question": "How old is Rex?", "sql": "", "kind": "none"}])
+    data = data_of(tmp_path, [count, {"question": "How old is Rex?", "sql": "", "kind": "none"}])
     (example,) = load_dataset("authored", data)
     assert (example.id, example.db_id, example.difficulty, example.evidence) == (
         "pets/1",
@@ -96,52 +100,75 @@ def test_questions_and_turns_are_read(tmp_path: Path) -> None:
     assert (dialogue.id, dialogue.database, len(dialogue.turns)) == ("pets/1", str(example.database), 1)
 
 
-def test_a_folder_without_parts_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"parts\.json is not there"):
+def test_a_folder_without_data_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="holds no authored data"):
         load_authored(tmp_path, "choosing")
 
 
-def test_a_broken_line_is_named(tmp_path: Path) -> None:
-    data = folder(tmp_path, [])
-    (data / "pets" / "questions.jsonl").write_text("{}\n{\n")
-    with pytest.raises(DatasetError, match="line 2 is not JSON"):
-        json_lines(data / "pets" / "questions.jsonl")
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [("a.jsonl", b"{}\n{\n", "line 2 is not JSON"), ("a.jsonl.xz", b"{}\n", "cannot read"), ("b", None, "cannot read")],
+)
+def test_a_broken_file_is_named(tmp_path: Path, name: str, text: bytes | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_bytes(text)
+    with pytest.raises(DatasetError, match=says):
+        json_lines(tmp_path / name)
+
+
+def test_folders_are_packed_as_a_further_file_of_a_part(tmp_path: Path) -> None:
+    """Databases are added by a file next to those that are there; what is unpacked and packed again has the same bytes."""
+    (tmp_path / "drafts").mkdir()
+    data = data_of(tmp_path, [{"question": "Zoë?", "sql": "", "kind": "none"}])
+    assert unpack(data / "choosing.jsonl", tmp_path / "drafts") == 1
+    (tmp_path / "drafts" / "pets").rename(tmp_path / "drafts" / "pets_2")
+    assert pack(tmp_path / "drafts", data / "choosing-2.jsonl.xz") == 1
+    first, second = read_authored(data, "choosing")
+    assert (first.name, second.name) == ("pets", "pets_2")
+    assert replace(second, name="pets") == first
+    unpack(data / "choosing-2.jsonl.xz", tmp_path / "again")
+    assert pack(tmp_path / "again", tmp_path / "again.xz") == 1
+    assert (tmp_path / "again.xz").read_bytes() == (data / "choosing-2.jsonl.xz").read_bytes()
+    with pytest.raises(DatasetError, match="has no folder of a database"):
+        pack(data, tmp_path / "none.xz")
 
 
 def test_each_database_is_in_one_part() -> None:
     """Guards that no question of the sealed part is trained on."""
-    parts = [part_of(OWN, part) for part in ("train", "choosing", "sealed")]
-    assert sorted(name for part in parts for name in part) == NAMES
-    assert all(len(part) > 3 for part in parts)
+    names = [each.name for part in PARTS.values() for each in part]
+    assert len(names) == len(set(names)) > 500
+    assert all(len(part) > 50 for part in PARTS.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_statement_runs(name: str) -> None:
+@pytest.mark.parametrize("authored", [each for part in PARTS.values() for each in part], ids=lambda each: each.name)
+def test_every_statement_runs(authored: Authored) -> None:
     """A statement that fails, or returns nothing where rows are meant, would teach a model to write it."""
-    questions = json_lines(OWN / name / "questions.jsonl")
-    turns = [turn for line in json_lines(OWN / name / "dialogues.jsonl") for turn in line["turns"]]
-    assert {line["kind"] for line in questions} <= KINDS
-    assert all(len(line["paraphrases"]) == 2 for line in questions)
-    made = sqlite3.connect(f"file:{made_database(OWN / name)}?mode=ro", uri=True)
+    turns = [turn for line in authored.dialogues for turn in line["turns"]]
+    assert {line["kind"] for line in authored.questions} <= KINDS
+    assert all(len(line["paraphrases"]) == 2 for line in authored.questions)
+    made = sqlite3.connect(f"file:{made_database(authored)}?mode=ro", uri=True)
     try:
-        for line in questions + turns:
+        for line in [*authored.questions, *turns]:
             rows = made.execute(line["sql"]).fetchmany(500) if line["sql"] else [(1,)]
             assert line.get("empty") or any(value is not None for row in rows for value in row), line["sql"]
     finally:
         made.close()
 
 
+def pizza() -> Authored:
+    return next(each for each in PARTS["train"] if each.name == "n001_pizza_delivery")
+
+
 def test_every_wording_and_turn_becomes_an_item(tmp_path: Path) -> None:
     """A turn is asked with the turn that it continues, whose SQL it carries on; nothing is asked without SQL."""
-    folder, tally = OWN / "n001_pizza_delivery", Tally()
-    database = open_authored(folder)
+    authored, tally = pizza(), Tally()
+    database = open_authored(authored)
     try:
-        items = list(authored_items(folder, database, tally))
+        items = list(authored_items(authored, database, tally))
     finally:
         database.close()
-    lines = json_lines(folder / "questions.jsonl")
-    answered = sum(bool(line["sql"]) for line in lines)
-    turns = [turn for line in json_lines(folder / "dialogues.jsonl") for turn in line["turns"]]
+    answered = sum(bool(line["sql"]) for line in authored.questions)
+    turns = [turn for line in authored.dialogues for turn in line["turns"]]
     kinds = Counter("turn" if "/turn-" in item.id else "question" for item in items)
     assert kinds == {"question": 3 * answered, "turn": len(turns)}
     assert not tally.left_out
@@ -154,13 +181,13 @@ def test_choosing_is_held_out_and_sealed_is_not_there() -> None:
     """Guards the sealed part: nothing of it may be trained on."""
     material = Material(Path(), Options(authored=str(OWN)), (), {}, len)
     names = {name.removeprefix("authored-") for name in _authored(material)}
-    assert names == {*part_of(OWN, "train"), *part_of(OWN, "choosing")}
-    assert names.isdisjoint(part_of(OWN, "sealed"))
+    assert names == {each.name for part in ("train", "choosing") for each in PARTS[part]}
+    assert names.isdisjoint(each.name for each in PARTS["sealed"])
 
 
 def test_pairs_have_the_agents_steps(tmp_path: Path) -> None:
     material = Material(Path(), Options(authored=str(OWN), refine=0.0), (), {}, lambda text: len(text) // 4)
-    made = authored_groups(OWN / "n001_pizza_delivery", "train.jsonl", material, tmp_path)
+    made = authored_groups(pizza(), "train.jsonl", material, tmp_path)
     pairs = [pair for groups in made.groups.values() for group in groups for pair in group.pairs]
     assert {pair.step for pair in pairs} == {"plan", "generate"}
     assert len(pairs) > 250
@@ -274,9 +301,8 @@ def test_wrong_folder_is_told_what_is_missing(
 
 
 def test_paraphrases_ask_for_the_same_sql(tmp_path: Path) -> None:
-    (tmp_path / "paraphrases.jsonl").write_text(
-        '{"id": "spider/7", "other": "Who is oldest?", "short": "oldest one"}\n'
-    )
+    line = b'{"id": "spider/7", "other": "Who is oldest?", "short": "oldest one"}\n'
+    (tmp_path / "paraphrases.jsonl.xz").write_bytes(lzma.compress(line))
     questions = [Question("spider/7", "spider", "pets", "Which person has the highest age?", "SELECT name FROM person")]
     found = paraphrased([*questions, replace(questions[0], id="spider/8")], tmp_path)
     assert [(each.id, each.text) for each in found] == [
@@ -288,12 +314,8 @@ def test_paraphrases_ask_for_the_same_sql(tmp_path: Path) -> None:
 
 def test_the_check_finds_what_does_not_run_is_empty_or_is_asked_twice(tmp_path: Path) -> None:
     """Faults name places and no questions, because the sealed part is checked, too."""
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    (tmp_path / "stray").mkdir()
-    (tmp_path / "parts.json").write_text(json.dumps({"train": ["shop"], "choosing": [], "sealed": []}))
     made = "import sqlite3\ndef build(path):\n    with sqlite3.connect(path) as db:\n        db.execute('{}')\n"
-    (folder / "build").write_text(made.format("CREATE TABLE sale AS SELECT 1 AS amount"))
+    build = made.format("CREATE TABLE sale AS SELECT 1 AS amount")
 
     def line(sql: str, question: str, **more: object) -> dict[str, object]:
         return {"question": question, "sql": sql, "kind": "list", "paraphrases": ["a", "b"]} | more
@@ -306,13 +328,14 @@ def test_the_check_finds_what_does_not_run_is_empty_or_is_asked_twice(tmp_path: 
         line("", "How?", paraphrases=[]),
     ]
     turns = [{"question": "Sum?", "sql": "SELECT SUM(amount) FROM sale", "kind": "opening", "continues": 1}]
-    (folder / "questions.jsonl").write_text("".join(json.dumps(each) + "\n" for each in questions))
-    (folder / "dialogues.jsonl").write_text(json.dumps({"turns": turns}) + "\n")
+    shop = {"name": "shop", "build": build, "questions": questions, "dialogues": [{"turns": turns}]}
+    (tmp_path / "train.jsonl").write_text(json.dumps(shop) + "\n")
+    (tmp_path / "sealed-2.jsonl").write_text(json.dumps(shop | {"questions": [], "dialogues": []}) + "\n")
     done = CliRunner().invoke(app, ["data", "check", str(tmp_path)])
     assert done.exit_code == 1
-    told = [each for each in done.stderr.splitlines() if "of 1:" not in each]
+    told = [each for each in done.stderr.splitlines() if "of 2:" not in each]
     assert told == [
-        "stray: in no part",
+        "shop is there twice",
         "shop, question 2 is asked twice",
         "shop, question 3: its SQL does not run: no such column: price",
         "shop, question 4: its SQL finds nothing",

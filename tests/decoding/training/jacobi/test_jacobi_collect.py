@@ -178,20 +178,6 @@ def test_what_is_left_out_is_counted_by_reason(decoder: TextDecoder, tmp_path: P
         assert "\n" not in decoder.tokenizer.decode(one.answer_ids)
 
 
-def test_only_right_answers_on_demand(decoder: TextDecoder, trajectories: list[Trajectory], tmp_path: Path) -> None:
-    """Right is what has the gold answer's tokens, which a text of many tokens may lack."""
-    tokenizer, pairs = decoder.tokenizer, []
-    for one in trajectories:
-        text = tokenizer.decode(one.answer_ids[:-1])
-        if tokenizer.encode(text) == list(one.answer_ids[:-1]):
-            pairs.append(Pair(one.prompt, text, one.step, one.id))
-    assert pairs
-    groups = [Group("", (pairs[0], *(Pair(pair.prompt, "no", pair.step, pair.id) for pair in pairs[1:])))]
-    [right] = collected(decoder, groups, tmp_path, only_right=True)
-    assert right.prompt == pairs[0].prompt and right.right
-    assert not any(one.right for one in trajectories)
-
-
 @pytest.mark.parametrize(
     ("tokens", "repeated"),
     [
