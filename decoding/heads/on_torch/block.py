@@ -172,7 +172,9 @@ class TorchBlock:
 
     @torch.inference_mode()
     def best_of(self, asked: "Sequence[tuple[TorchBlock, Tensor, int, int]]") -> list[tuple[Tensor, Tensor]]:
-        return fetched_pairs([text._vocabulary.guesses_there(states, first, count) for text, states, first, count in asked])
+        return fetched_pairs(
+            [text._vocabulary.guesses_there(states, first, count) for text, states, first, count in asked]
+        )
 
     def _taken(self) -> Tensor:
         """The newest states [new, taps, hidden], which are no longer unread."""
