@@ -103,8 +103,10 @@ def validated(kind: type[V], value: Any, otherwise: str) -> V:
     from pydantic import ValidationError  # only where data are read: who trains from packs may do without
 
     try:
-        read = _adapter(kind)
-        return read.validate_json(value) if isinstance(value, str) else read.validate_python(value)
+        of: Any = kind  # mypy holds type[V] for unhashable
+        read = _adapter(of)
+        found: V = read.validate_json(value) if isinstance(value, str) else read.validate_python(value)
+        return found
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
@@ -112,10 +114,11 @@ def validated(kind: type[V], value: Any, otherwise: str) -> V:
 
 
 @cache
-def _adapter(kind: type[Any]) -> "TypeAdapter[Any]":
+def _adapter(kind: Any) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind)
+    made: TypeAdapter[Any] = TypeAdapter(kind)
+    return made
 
 
 def stop_token(tokenizer: Tokenizer, name: str | None = None) -> int:

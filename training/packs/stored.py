@@ -104,7 +104,8 @@ def _before(rows: int) -> Column:
 def _next_tokens(arrays: Mapping[str, Column]) -> Column:
     """[targets] the token in the row after each target's source."""
     after = arrays["sources"][: len(arrays["targets"])] + 1
-    return arrays["tokens"][np.minimum(after, len(arrays["tokens"]) - 1)]
+    found: Column = arrays["tokens"][np.minimum(after, len(arrays["tokens"]) - 1)]
+    return found
 
 
 def _narrow(column: Column) -> Column:
