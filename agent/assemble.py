@@ -183,9 +183,7 @@ class RemoteModel:
         """Raises OptionRefused."""
         options = options or AgentOptions()
         if options.race:
-            raise OptionRefused(
-                "--race decodes a step again without drafts, which an endpoint cannot do: leave it out"
-            )
+            raise OptionRefused("--race decodes a step again without drafts, which an endpoint cannot do: leave it out")
         if options.at_least:
             raise OptionRefused(
                 "--at-least needs the embedded model: nobody knows how often an endpoint's answers are right"

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -88,12 +87,11 @@ def forget_calibration(folder: Path) -> bool:
     return known
 
 
-_CALIBRATION = TypeAdapter(Calibration)
-
-
 def calibration_of(values: Mapping[str, Any]) -> Calibration:
     """The calibration in JSON values. Raises ValidationError, a ValueError."""
-    return _CALIBRATION.validate_python(values)
+    from pydantic import TypeAdapter  # not installed where adapters are only trained
+
+    return TypeAdapter(Calibration).validate_python(values)
 
 
 def read_calibration(folder: Path) -> Calibration | None:
@@ -101,8 +99,10 @@ def read_calibration(folder: Path) -> Calibration | None:
     path = folder / FILE
     if not path.exists():
         return None
+    from pydantic import TypeAdapter, ValidationError
+
     try:
-        return _CALIBRATION.validate_json(path.read_bytes())
+        return TypeAdapter(Calibration).validate_json(path.read_bytes())
     except ValidationError as error:
         raise ModelUnavailable(f"{path} is damaged ({error.errors()[0]['msg']}): delete it, or fit it again") from error
 

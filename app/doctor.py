@@ -127,7 +127,9 @@ def _int8_kernels() -> str:
     if runs_cpu_kernels():
         return str(variant())
     if platform.machine().lower() in ("aarch64", "arm64"):
-        return "none: those for ARM were never run; SQLAGENT_ARM_KERNELS=on enables them. Otherwise fp32 or bf16 on torch"
+        return (
+            "none: those for ARM were never run; SQLAGENT_ARM_KERNELS=on enables them. Otherwise fp32 or bf16 on torch"
+        )
     return "none: numba does not run here, or the processor has no AVX2; models run in bf16 or fp32 on torch"
 
 

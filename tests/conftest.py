@@ -8,12 +8,15 @@ import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from decoding.checkpoints.cache_folder import cache_root
-from tests.tools.databases.server.servers import Server, running
+
+if TYPE_CHECKING:
+    from tests.tools.databases.server.servers import Server
 
 if not torch.cuda.is_available():  # said before Triton is imported: its kernels then run on a processor
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -54,7 +57,9 @@ ALLOWED = os.environ.get("SQLAGENT_ALLOWED_SKIPS")
 """A regular expression of reasons; where it is given, a skip for any other reason is a failure."""
 
 
-def _server(kind: str) -> Iterator[Server]:
+def _server(kind: str) -> "Iterator[Server]":
+    from tests.tools.databases.server.servers import running  # not where only CUDA is tested, which lacks SQLAlchemy
+
     try:
         with running(kind) as server:
             yield server
@@ -63,12 +68,12 @@ def _server(kind: str) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[Server]:
+def postgresql() -> "Iterator[Server]":
     yield from _server("postgresql")
 
 
 @pytest.fixture(scope="session")
-def mariadb() -> Iterator[Server]:
+def mariadb() -> "Iterator[Server]":
     yield from _server("mariadb")
 
 

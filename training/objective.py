@@ -65,8 +65,13 @@ def answers(config: TrainConfig, base: Base, groups: Iterable[Group], held_out: 
     packs, left_out = pack(tokenise(groups, base.tokenizer, stop), rows, config.seed, base.max_length)
     some(packs, min(rows, base.max_length))
     measured, _ = pack(tokenise(held_out, base.tokenizer, stop), rows, config.seed, base.max_length)
+    return packed_answers(packs, measured, left_out)
+
+
+def packed_answers(packs: Sequence[Pack], held_out: Sequence[Pack], left_out: int) -> Objective[Pack]:
+    """Supervised fine-tuning on packs."""
 
     def loss(model: TrainModel, one: Pack, step: Sequence[Pack]) -> Tensor:
         return (pack_loss(model, one) / total_weight(step))[None]
 
-    return Objective(packs, measured, left_out, loss, evaluate)
+    return Objective(packs, held_out, left_out, loss, evaluate)

@@ -374,9 +374,7 @@ def _join_on(scope: Scope) -> list[tuple[Symbol, ...]]:
     return [(ACTIONS["product"], Fixed("true")), *((*way, Rule("more_conditions")) for way in ways)]
 
 
-def _cast(
-    ends: frozenset[End], then: Callable[[End], tuple[Symbol, ...]]
-) -> tuple[Symbol, ...]:
+def _cast(ends: frozenset[End], then: Callable[[End], tuple[Symbol, ...]]) -> tuple[Symbol, ...]:
     """One of these columns, cast to some type, followed by what `then` gives for it."""
     closing = (Fixed("as"), Rule("type"), Fixed(")"), ACTIONS["leave"])
     opening = (ACTIONS["enter"], Fixed("cast"), Fixed("("))
@@ -387,9 +385,7 @@ def _nothing(end: End) -> tuple[Symbol, ...]:
     return ()
 
 
-def _ends(
-    ends: frozenset[End], then: Callable[[End], tuple[Symbol, ...]]
-) -> list[tuple[Symbol, ...]]:
+def _ends(ends: frozenset[End], then: Callable[[End], tuple[Symbol, ...]]) -> list[tuple[Symbol, ...]]:
     """One of these columns, with or without its qualifier, followed by what `then` gives for it."""
 
     def columns(scope: Scope, alias: str) -> frozenset[str]:

@@ -94,7 +94,9 @@ class Facts:
         """What moves a date: to a beginning, or by a number of days, months or years that was said, or by one."""
         numbers = {number for number in self._said_numbers if number.isdigit() and len(number) < 4} | {"1"}
         moved = {f"{sign}{n} {unit}" for sign in "+-" for n in numbers for unit in ("days", "months", "years", "day")}
-        return literal_set(frozenset(map(_quote, {"start of day", "start of month", "start of year", "localtime", *moved})))
+        return literal_set(
+            frozenset(map(_quote, {"start of day", "start of month", "start of year", "localtime", *moved}))
+        )
 
     def written(self, form: str) -> WordSet | None:
         """The texts, quotes included, that a part of a date in this form may be compared with; None for any."""

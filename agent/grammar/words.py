@@ -169,5 +169,7 @@ _DUCKDB = {
 }
 FUNCTIONS = {"sqlite": _SQLITE, "duckdb": _DUCKDB}
 DATE_FUNCTIONS = _words("strftime date time datetime julianday")  # of SQLite, which read a date and its modifiers
-WITHIN_DATES = DATE_FUNCTIONS | _words("substr substring replace trim coalesce ifnull nullif min max")  # what makes a date
+WITHIN_DATES = DATE_FUNCTIONS | _words(
+    "substr substring replace trim coalesce ifnull nullif min max"
+)  # what makes a date
 DATE_FORMATS = _words("%Y %m %d %Y-%m %m-%d %Y-%m-%d %w %W %Y-%W %j %H %H:%M %M %H:%M:%S %s")

@@ -209,7 +209,9 @@ def is_doubtful(toolbox: AgentContext, slots: Slots, reply: Reply) -> bool:
 def rewritten(toolbox: AgentContext, slots: Slots) -> Reply:
     """The plan that the model writes after several orders of the schema, from the mean of their logits."""
     reply = ask_model(toolbox, "plan", slots, orders=toolbox.options.orders)
-    return replace(reply, step=replace(reply.step, detail=f"averaged over {toolbox.options.orders} orders of the schema"))
+    return replace(
+        reply, step=replace(reply.step, detail=f"averaged over {toolbox.options.orders} orders of the schema")
+    )
 
 
 TEMPERATURE = 1.0  # of the samples that are drawn instead where no grammar tells what else a plan may say

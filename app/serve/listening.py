@@ -118,8 +118,6 @@ def listen(app: App, host: str, port: int, path: str, api_key: str | None) -> No
         raise exit_codes.fail(f"cannot listen on {host}:{port}", exit_codes.USAGE) from error
     print(f"Serving at http://{host}:{listener.getsockname()[1]}{path} (stop: Ctrl+C)", file=sys.stderr, flush=True)
     if host not in LOOPBACK and not api_key:
-        print(
-            "Anybody who reaches this address may ask; --api-key demands a key.", file=sys.stderr, flush=True
-        )
+        print("Anybody who reaches this address may ask; --api-key demands a key.", file=sys.stderr, flush=True)
     gc.freeze()  # what is loaded stays; looking through it again and again would hold up answers
     uvicorn.Server(config).run(sockets=[listener])

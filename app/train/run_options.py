@@ -5,28 +5,28 @@ The options that `train jacobi collect` and `train head collect` share, and how 
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.prompts.compact import PROMPT_VERSION, Compact
 from app.shared import options, output
 from decoding.serving.load import load_text_decoder
 from training.config import LoraConfig, TrainConfig
 from training.loop import train
 from training.objective import answers
 from training.packs.groups import read_groups
+from training.packs.stored import write_packs
 from training.run.base import load_base
 from training.run.progress import keep_freed_memory
 
 if TYPE_CHECKING:
     from decoding.serving.text_decoder import TextDecoder
-    from training.objective import Objectives
+    from training.objective import Objective, Objectives
     from training.packs.groups import Group
     from training.run.base import Base
 
@@ -36,6 +36,13 @@ Read = Callable[[Path, "Base"], Iterable[Any]]
 
 StopToken = Annotated[
     str | None, typer.Option("--stop-token", help="Stop token, by name, where the model has several.")
+]
+PacksOnly = Annotated[
+    bool,
+    typer.Option(
+        "--packs-only",
+        help="Train nothing: write packs and options to the file --out, for `python -m app.train.on_gpu train`.",
+    ),
 ]
 
 
@@ -119,24 +126,67 @@ def run(
     stop_token: str | None = None,
     objective: "Objectives | None" = None,
     notes: dict[str, Any] | None = None,
+    packed_as: "PackedAs | None" = None,
 ) -> None:
-    """Train, and print the outcome as JSON. Without an objective, it trains on the answers of groups of pairs."""
+    """Train, and print the outcome as JSON. Without an objective, it trains on the answers of groups of pairs.
+
+    packed_as: write the packs to the file `out` instead.
+    """
+    from agent.prompts.compact import PROMPT_VERSION  # not needed, and not installed, where packs are trained from
+
     keep_freed_memory()
     config, base = recipe.config(stop_token), load_base(model)
+    listed, measured = ((each for path in paths for each in read(path, base)) for paths in (data, held_out))
+    told = {"data": [path.name for path in data], **(notes or {})}
+    if packed_as:
+        packed_as.write(out, (objective or answers)(config, base, listed, measured), config, base, told, PROMPT_VERSION)
+        return
     with stop_on_signals() as stopped:
         outcome = train(
             config,
             base,
-            (each for path in data for each in read(path, base)),
+            listed,
             out,
-            held_out=(each for path in held_out for each in read(path, base)),
+            held_out=measured,
             objective=objective or answers,
             resume=recipe.resume,
             stopped=stopped,
             prompt_version=PROMPT_VERSION,
-            notes={"data": [path.name for path in data], "recipe": plain_values(asdict(config)), **(notes or {})},
+            notes=told | {"recipe": plain_values(asdict(config))},
         )
     print_outcome({"out": str(out), **asdict(outcome)})
+
+
+@dataclass(frozen=True, slots=True)
+class PackedAs:
+    """What packs are for: `app.train.on_gpu` knows the kinds. how: the kind's own options, in JSON's types."""
+
+    kind: str
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(
+        self,
+        file: Path,
+        learnt: "Objective[Any]",
+        config: "TrainConfig",
+        base: "Base",
+        notes: Mapping[str, Any],
+        prompt_version: int | None,
+    ) -> None:
+        """Write an objective's packs with all that training needs but base and adapter, and print the size as JSON."""
+        options_of_run = asdict(config) | {"init_adapter": config.init_adapter and str(config.init_adapter)}
+        about = {
+            **asdict(self),
+            "config": options_of_run,
+            "base": base.sha256,
+            "prompt_version": prompt_version,
+            "notes": notes,
+            "left_out": learnt.left_out,
+        }
+        size_bytes = write_packs(file, learnt.packs, learnt.held_out, about)
+        rows, answered = sum(each.rows for each in learnt.packs), sum(len(each.targets) for each in learnt.packs)
+        counts = {"packs": len(learnt.packs), "tokens": rows, "answers": answered, "left_out": learnt.left_out}
+        output.print_json({"out": str(file), **counts, "bytes": size_bytes})
 
 
 def print_outcome(outcome: dict[str, Any]) -> None:
@@ -147,6 +197,8 @@ def print_outcome(outcome: dict[str, Any]) -> None:
 
 def allowed_tokens(max_new_tokens: int | None) -> Callable[[str], int]:
     """A function from a step to the most tokens of its answer. None stands for what the agent allows."""
+
+    from agent.prompts.compact import Compact
 
     def agents(step: str) -> int:
         return Compact().max_new_tokens("plan" if step == "plan" else "generate")

@@ -17,7 +17,7 @@ import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.options import spread
-from app.train.run_options import Collection, Recipe, StopToken, run, stop_on_signals
+from app.train.run_options import Collection, PackedAs, PacksOnly, Recipe, StopToken, run, stop_on_signals
 from training.jacobi.states import Guess, JacobiConfig, jacobi_objective
 from training.jacobi.trajectory import FILE, Collecting, Trajectories, read_trajectories
 from training.jacobi.trajectory import collect as collect_trajectories
@@ -58,6 +58,7 @@ def jacobi(
     ] = None,
     stop_token: StopToken = None,
     model: options.Model = "embedded",
+    packs_only: PacksOnly = False,
 ) -> None:
     """Train on trajectories (Consistency LLM or Jacobi Forcing). Options, signals and output are those of `train sft`."""
     if ctx.invoked_subcommand:
@@ -75,6 +76,7 @@ def jacobi(
             stop_token=stop_token,
             objective=partial(jacobi_objective, how, gold=(g for path in gold or [] for g in read_groups(path))),
             notes={"jacobi": asdict(how) | {"gold": [path.name for path in gold or []]}},
+            packed_as=PackedAs("jacobi", asdict(how)) if packs_only else None,
         )
 
 

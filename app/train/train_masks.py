@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agent.prompts.compact import PROMPT_VERSION
 from app.shared import exit_codes, options, output
 from app.shared.options import spread
-from app.train.run_options import Schedule, StopToken, plain_values, print_outcome, stop_on_signals
+from app.train.run_options import PackedAs, PacksOnly, Schedule, StopToken, plain_values, print_outcome, stop_on_signals
 from app.train.train_head import Responses, adapter_of
+from decoding.checkpoints.identity import target_identity
 from decoding.checkpoints.mask_adapter import read_mask_adapter, write_mask_adapter
 from training.config import TrainingError
+from training.heads.features import groups_of
 from training.heads.mask_model import MaskConfig, MaskLesson, frequent_tokens
 from training.heads.responses import read_responses
 from training.loop import train
@@ -46,8 +49,11 @@ if TYPE_CHECKING:
 def masks(
     how: MaskConfig,
     schedule: Schedule,
-    data: Responses,
     out: Annotated[Path, typer.Option("--out", help="Folder for the adapter, checkpoint and log.")],
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", help="Responses (JSON Lines); repeatable.", exists=True, dir_okay=False),
+    ] = None,
     held_out: Annotated[
         list[Path] | None,
         typer.Option("--held-out", help="Responses to measure on; repeatable.", exists=True, dir_okay=False),
@@ -76,18 +82,32 @@ def masks(
     ] = None,
     model: options.Model = "embedded",
     adapter: options.Adapter = "auto",
+    packs_only: PacksOnly = False,
 ) -> None:
-    """Train a mask adapter on the target's own answers. Options, signals and output are those of `train sft`."""
+    """Train a mask adapter on the target's own answers, on pairs, or on both. Options, signals and output are those of `train
+    sft`. With --packs-only and without --data, the packs are for any target.
+    """
+    if not data and not pairs:
+        raise typer.BadParameter("training needs --data or --pairs")
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         keep_freed_memory()
-        base = load_base(model)
-        target, listed = read_responses(data)
-        responses = list(listed)
-        lesson = replace(
-            _lesson(how, base, target, responses, init_masks, adapter_of(model, adapter)),
-            pairs=_tokenised(base, pairs or (), stop_token),
+        base, merged = load_base(model), adapter_of(model, adapter)
+        target, listed = (
+            read_responses(data) if data else (target_identity(base.sha256, merged, PROMPT_VERSION), iter(()))
         )
+        responses, texts = list(listed), _tokenised(base, pairs or (), stop_token)
+        lesson = _lesson(how, base, target, responses, texts, init_masks, merged)
         config = replace(schedule.config(), pack_tokens=pack_tokens)
+        notes = {"masks": asdict(how)}
+        if packs_only:
+            learnt = lesson.objective(config, base, responses, read_responses(held_out)[1] if held_out else ())
+            known = {
+                "like": lesson.like,
+                "frequent": lesson.frequent[: how.pair_tokens],
+                "target": asdict(target) if data else None,
+            }
+            PackedAs("masks", {"masks": asdict(how), **known}).write(out, learnt, config, base, notes, PROMPT_VERSION)
+            return
         outcome = train(
             config,
             base,
@@ -98,7 +118,7 @@ def masks(
             subject=lesson.subject,
             resume=schedule.resume,
             stopped=stopped,
-            notes={"masks": asdict(how), "recipe": plain_values(asdict(config))},
+            notes=notes | {"recipe": plain_values(asdict(config))},
         )
         if into and outcome.finished and os.environ.get("RANK", "0") == "0":
             written = read_mask_adapter(out / "masks")
@@ -117,7 +137,8 @@ def beginnings(
         typer.Option("--held-out", help="Responses to measure on; repeatable.", exists=True, dir_okay=False),
     ] = None,
     least: Annotated[
-        int, typer.Option("--least", min=1, help="Fewest answers to prompts with the same end; rarer ends are left out.")
+        int,
+        typer.Option("--least", min=1, help="Fewest answers to prompts with the same end; rarer ends are left out."),
     ] = 32,
     seed: options.Seed = 0,
 ) -> None:
@@ -168,13 +189,16 @@ def _lesson(
     base: "Base",
     target: "TargetIdentity",
     responses: "Sequence[Response]",
+    pairs: "list[list[TokenPair]]",
     init_masks: Path | None,
     adapter: "Adapter | None",
 ) -> "MaskLesson":
-    """What the responses teach. adapter: of the target. Raises TrainingError, ModelError."""
+    """What the responses and the pairs teach. adapter: of the target. Raises TrainingError, ModelError."""
     begin = read_mask_adapter(init_masks) if init_masks else None
-    like = responses[0].prompt_ids[-1] if responses else 0
-    return MaskLesson(how, base, adapter, target, begin, like, frequent_tokens(responses))
+    texts = [pair for group in groups_of(responses) or pairs for pair in group]
+    like = int(texts[0].tokens[texts[0].prompt_tokens - 1]) if texts else 0
+    frequent = frequent_tokens(pair.targets.tolist() for pair in texts)
+    return MaskLesson(how, base, adapter, target, begin, like, frequent, pairs)
 
 
 def _tokenised(base: "Base", files: Sequence[Path], stop_token: str | None) -> "list[list[TokenPair]]":

@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock
-from platformdirs import user_cache_path
 
 from decoding.errors import ModelUnavailable
 
@@ -68,8 +67,11 @@ def cache_root() -> Path:
 
     On Linux that folder is `~/.cache/sqlagent`.
     """
-    home = os.environ.get("SQLAGENT_HOME")
-    return Path(home).expanduser() if home else user_cache_path("sqlagent", appauthor=False)
+    if home := os.environ.get("SQLAGENT_HOME"):
+        return Path(home).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("sqlagent", appauthor=False)
 
 
 def made_cache_root() -> Path:

@@ -368,11 +368,15 @@ class MaskLesson:
         rows, longest = config.pack_tokens, base.max_length
         packs, left_out = pack([*groups_of(responses), *self.pairs], rows, config.seed, longest)
         measured, _ = pack(groups_of(held_out), rows, config.seed, longest)
+        return self.packed(some(packs, min(rows, longest)), measured, left_out)
+
+    def packed(self, packs: Sequence[Pack], held_out: Sequence[Pack], left_out: int) -> Objective[Pack]:
+        """The objective on packs."""
         curve = {
             "masks": repr(self.how),
             "begin": "" if self.begin is None else str(float(np.abs(self.begin.up).sum())),
         }
-        return Objective(some(packs, min(rows, longest)), measured, left_out, self._loss, self._values, curve=curve)
+        return Objective(packs, held_out, left_out, self._loss, self._values, curve=curve)
 
     def subject(
         self, config: TrainConfig, base: Base, about: About, dtype: torch.dtype, device: torch.device
@@ -444,9 +448,9 @@ def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, frequent: Sequen
     return made.with_ahead(how.ahead, how.ahead_rank, seed)
 
 
-def frequent_tokens(responses: Iterable[Response]) -> list[int]:
+def frequent_tokens(answers: Iterable[Iterable[int]]) -> list[int]:
     """The tokens of the answers, the most frequent first."""
-    counts = Counter(token for response in responses for answer in response.answers for token in answer)
+    counts = Counter(token for answer in answers for token in answer)
     return [token for token, _ in counts.most_common()]
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from decoding.checkpoints.identity import TargetIdentity
 from decoding.engine.loop import Request
@@ -23,7 +22,7 @@ from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import TextDecoder
 from decoding.tokenizer import Tokenizer
 from training.packs.collect import Asked, RecordLog, Share, answer_of, collect_answers, fault, read_records
-from training.packs.groups import Group, TokenPair, TrainingDataError, first_fault
+from training.packs.groups import Group, TokenPair, TrainingDataError, validated
 
 FILE = "responses.jsonl"
 _PROMPT_END = 8  # tokens: the longest match that lookups try
@@ -62,9 +61,6 @@ class Response:
             targets = np.array(answer, dtype=np.int32)
             found.append(TokenPair(np.concatenate([prompt, targets[:-1]]), targets, self.step, self.id, 1.0))
         return found
-
-
-_RESPONSE = TypeAdapter(Response)
 
 
 def collect(
@@ -125,7 +121,10 @@ def read_responses(paths: Iterable[Path]) -> tuple[TargetIdentity, Iterator[Resp
             "the responses are not all of one target: collect them again with one model and adapter"
         )
     return targets.pop(), (
-        _response(record, where) for _, records in listed for where, record in records if "id" in record
+        validated(Response, record, f"{where}: no response")
+        for _, records in listed
+        for where, record in records
+        if "id" in record
     )
 
 
@@ -134,10 +133,3 @@ def _target(path: Path, origin: Mapping[str, Any]) -> TargetIdentity:
         return TargetIdentity(**origin["target"])
     except (KeyError, TypeError) as error:
         raise TrainingDataError(f"{path} holds no responses: make them with `sqlagent train head collect`") from error
-
-
-def _response(record: Mapping[str, Any], where: str) -> Response:
-    try:
-        return _RESPONSE.validate_python(record)
-    except ValidationError as error:
-        raise TrainingDataError(f"{where}: no response ({first_fault(error)})") from error

@@ -360,9 +360,16 @@ def jacobi_objective(
     packs, left_out = fill(_merged(learnt, answered), rows, config.seed, JacobiBuilder)
     some(packs, rows)
     measured, _ = fill(_merged(examples(read(held_out), jacobi, config.seed)), rows, config.seed, JacobiBuilder)
+    return packed_jacobi(jacobi, packs, measured, left_out)
+
+
+def packed_jacobi(
+    jacobi: JacobiConfig, packs: Sequence[JacobiPack], held_out: Sequence[JacobiPack], left_out: int
+) -> Objective[JacobiPack]:
+    """The objective on packs."""
     return Objective(
         packs,
-        measured,
+        held_out,
         left_out,
         partial(jacobi_loss, jacobi),
         partial(jacobi_values, jacobi),

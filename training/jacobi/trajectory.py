@@ -28,8 +28,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request
 from decoding.engine.method import Context, Method
@@ -42,7 +40,7 @@ from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import TextDecoder
 from decoding.tokenizer import Tokenizer
 from training.packs.collect import Asked, RecordLog, Share, answer_of, collect_answers, fault, read_records
-from training.packs.groups import Group, TrainingDataError, first_fault
+from training.packs.groups import Group, TrainingDataError, validated
 
 FILE = "trajectories.jsonl"
 State = tuple[int, ...]
@@ -65,9 +63,6 @@ class Trajectory:
     def group(self) -> tuple[int, ...]:
         """The prefix that the prompts of its group share."""
         return self.prompt_ids[: self.prefix]
-
-
-_TRAJECTORY = TypeAdapter(Trajectory)
 
 
 def blocks_of(answer: Sequence[int], seen: Mapping[int, Sequence[State]], n: int) -> tuple[tuple[State, ...], ...]:
@@ -93,10 +88,7 @@ def read_trajectories(path: Path, base_sha256: str) -> Iterator[Trajectory]:
         raise TrainingDataError(f"{path} was collected with another base model: collect again with this one")
     for where, record in records:
         if "left_out" not in record:
-            try:
-                yield _TRAJECTORY.validate_python(record)
-            except ValidationError as error:
-                raise TrainingDataError(f"{where}: no trajectory ({first_fault(error)})") from error
+            yield validated(Trajectory, record, f"{where}: no trajectory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

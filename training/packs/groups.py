@@ -23,15 +23,20 @@ decoder that gets the prompt's tokens and generates the rest sees the same seque
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 
 from decoding.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 Tokens = NDArray[np.int32]
+V = TypeVar("V")
 
 
 class TrainingDataError(ValueError):
@@ -55,9 +60,6 @@ class Group:
 
     prefix: str
     pairs: tuple[Pair, ...]
-
-
-_GROUP = TypeAdapter(Group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +93,32 @@ def read_groups(path: Path) -> Iterator[Group]:
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield _group(line, f"{path}, line {number}")
+                    yield validated(Group, line, f"{path}, line {number}: no group of training data")
     except (OSError, UnicodeDecodeError) as error:
         raise TrainingDataError(f"{path} cannot be read: {error}") from error
 
 
-def _group(line: str, where: str) -> Group:
+def validated(kind: type[V], value: Any, otherwise: str) -> V:
+    """What JSON text, or values read from it, say as `kind`. Raises TrainingDataError: `otherwise`, and the first fault."""
+    from pydantic import ValidationError  # only where data are read: who trains from packs may do without
+
     try:
-        return _GROUP.validate_json(line)
+        of: Any = kind  # mypy holds type[V] for unhashable
+        read = _adapter(of)
+        found: V = read.validate_json(value) if isinstance(value, str) else read.validate_python(value)
+        return found
     except ValidationError as error:
-        raise TrainingDataError(f"{where}: no group of training data ({first_fault(error)})") from error
+        fault = error.errors(include_url=False)[0]
+        place = ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
+        raise TrainingDataError(f"{otherwise} ({place})") from error
 
 
-def first_fault(error: ValidationError) -> str:
-    """The first of the faults, on one line: where it is, and what."""
-    fault = error.errors(include_url=False)[0]
-    return ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
+@cache
+def _adapter(kind: Any) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter
+
+    made: TypeAdapter[Any] = TypeAdapter(kind)
+    return made
 
 
 def stop_token(tokenizer: Tokenizer, name: str | None = None) -> int:

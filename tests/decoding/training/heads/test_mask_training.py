@@ -156,7 +156,7 @@ def test_masks_predict_in_training_what_they_predict_in_decoding(base: Base) -> 
 def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path, ahead: int) -> None:
     identity, texts = target_identity(base.sha256, None), own_responses(base)
     how = MaskConfig(depths=2, rank=8, pair_rank=4, ahead=ahead, ahead_rank=8)
-    lesson = MaskLesson(how, base, None, identity, frequent=frequent_tokens(texts))
+    lesson = MaskLesson(how, base, None, identity, frequent=frequent_tokens(each.answers[0] for each in texts))
     config = TrainConfig(
         lora=None, steps=40, learning_rate=1e-2, accumulate=1, pack_tokens=512, dtype="fp32", device="cpu"
     )
