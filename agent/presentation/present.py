@@ -5,8 +5,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from numbers import Number
 from itertools import takewhile
+from numbers import Number
 from typing import Any
 
 from sqlglot import exp

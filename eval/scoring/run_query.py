@@ -15,6 +15,7 @@ from contextlib import closing
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
@@ -152,6 +153,7 @@ def _line(error: object) -> str:
 
 _ROWS_AT_ONCE = 1000
 _LOADING = Limits(deadline_s=600.0, max_rows=10_000_000)
+_COPYING = Lock()  # questions that are asked at once share the copy of their file
 _KEY_LENGTH = 190  # characters that MySQL's keys may have
 _TYPES: tuple[tuple[str, type[sa.types.TypeEngine[Any]]], ...] = (
     ("HUGEINT", sa.Numeric), ("INTERVAL", sa.Text), ("INT", sa.BigInteger), ("DOUBLE", sa.Double), ("FLOAT", sa.Double),
@@ -164,7 +166,7 @@ def open_copy(file: Path, url: str) -> Database:
     """The copy of the SQLite `file` at the server of `url`, whose account may make databases. Raises OpenError."""
     server = sa.make_url(url)
     name = f"{file.stem}_{hashlib.sha256(file.read_bytes()).hexdigest()[:8]}".lower()
-    with closing(open_database(file, engine="duckdb")) as source:
+    with closing(open_database(file, engine="duckdb")) as source, _COPYING:
         if name not in _databases(server):
             _copy(source, server, name)
         relations = tuple(_relations(source.schema()))
