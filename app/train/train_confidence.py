@@ -136,8 +136,8 @@ def verifier(
         figured: dict[str, Any] = {}
         if measured:
             made, trusted = calibrated(made, measured)
-            figured = {str(folder.name): figures(read_records(folder / "records.jsonl", Pool), made) for folder in held_out}
-            figured["confidence"] = trusted
+            each = {folder.name: read_records(folder / "records.jsonl", Pool) for folder in held_out or ()}
+            figured = {name: figures(own, made) for name, own in each.items()} | {"confidence": trusted}
         output.report(f"wrote {made.write(adapter)}")
         output.print_json(figured)
 
