@@ -271,6 +271,10 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
     if steps:
         print_steps(answer)
     out.print(Text(timing(answer)), style="dim", highlight=False)
+    if answer.get("escalated"):
+        from agent.observe.audit import Escalation
+
+        out.print(Text(shown(Escalation(**answer["escalated"]).in_words())), style="dim", highlight=False)
 
 
 def print_alternatives(answer: Mapping[str, Any], heading: str) -> None:

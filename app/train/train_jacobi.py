@@ -36,6 +36,16 @@ HeldOut = Annotated[
     list[Path] | None,
     typer.Option("--held-out", help="Trajectories to measure on; repeatable.", exists=True, dir_okay=False),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Decode on a Ray cluster: host:port, auto, or local. The results are the same."
+    ),
+]
+RayWorkers = Annotated[
+    int | None,
+    typer.Option("--ray-workers", min=1, help="Number of models. Default: one per GPU, or per machine without one."),
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -87,8 +97,8 @@ def collect(
         bool, typer.Option("--only-right", help="Leave out answers that are not the gold one.")
     ] = False,
     first_guess: Guess = "prompt",
-    ray: options.Ray = None,
-    ray_workers: options.RayWorkers = None,
+    ray: Ray = None,
+    ray_workers: RayWorkers = None,
 ) -> None:
     """Decode the prompts greedily with Jacobi's method and keep every state. Progress on stderr; counts on stdout.
 

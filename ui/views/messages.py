@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import shorten
 from typing import Any
 
+from agent.observe.audit import Escalation
 from agent.observe.step_record import Note, Savings, savings, step_title
 from ui.session.conversation_view import StepView, TurnView
 from ui.views.card import big_number, card_html, rows_html, strip_html
@@ -123,7 +124,7 @@ def _answer(turn: TurnView, index: int) -> Message:
     parts.append(_chip(turn, index))
     doubt = _doubt(turn, error)
     parts += [doubt, "" if error else big_number(turn), _headline(turn.answer, error, quietly=bool(doubt))]
-    parts.append(_done(turn))
+    parts += [_done(turn), _escalated(turn)]
     if error:
         parts.append(_advice(error))
         if turn.sql:
@@ -173,6 +174,12 @@ def _done(turn: TurnView) -> str:
     """What the query did, in one line: by it a person who reads no SQL finds a wrong answer."""
     done = ((turn.answer or {}).get("shown") or {}).get("done")
     return f'<p class="done">{inert(done)}</p>' if done and not (turn.answer or {}).get("error") else ""
+
+
+def _escalated(turn: TurnView) -> str:
+    """Which larger model was asked, and what that cost."""
+    escalated = (turn.answer or {}).get("escalated")
+    return f'<p class="done">{inert(Escalation(**escalated).in_words())}</p>' if escalated else ""
 
 
 _SEEN = "a query that you have seen"
