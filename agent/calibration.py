@@ -118,8 +118,8 @@ class Verifier:
 
     tap: whose states it reads, as in `decoding.engine.target.Target`. weights: [3 * hidden], float32. look_below: others are
     looked for where an answer's confidence is lower. margin: by how much another reading's worth must be higher to be the
-    answer. calibration: how often answers that were chosen by their worth, its only feature, are right; None if that was not
-    fitted. about: how the verifier was fitted, as JSON values.
+    answer. calibration: how often answers that were chosen by their worth are right, by that and by how many other plans give
+    their rows; None if that was not fitted. about: how the verifier was fitted, as JSON values.
     """
 
     tap: int

@@ -60,7 +60,8 @@ class Answer:
     alternatives: list[dict[str, Any]] = field(
         default_factory=list
     )  # `agent.nodes.assess.OtherReading`, likeliest first
-    votes: int = 0  # how many of the other plans gave these rows, where some were written
+    votes: int = 0  # how many of the plans gave these rows, where several were written
+    plans: int = 0  # how many were written, and ran
     features: dict[str, float] = field(default_factory=dict)  # what the confidence was computed from
     escalated: dict[str, Any] | None = None  # `agent.observe.audit.Escalation`; None if no larger model was asked
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from agent.assemble import LoadedModel
 from agent.calibration import Vector, Verifier
 from agent.context import OTHER_PLANS, AgentContext, AgentOptions
-from agent.nodes.assess import SURER, RankedReading, query_summaries
+from agent.nodes.assess import SURER, RankedReading, compared_by, query_summaries
 from eval.accuracy.predict import AgentPredict, Watching, answered
 from eval.accuracy.record import RecordLog, known_fields
 from eval.accuracy.run import AccuracyBar, Scorer, fingerprint
@@ -175,7 +175,7 @@ def fit(pools: Sequence[Pool], tap: int, look_below: float, margin: float, about
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """An answer that was chosen after a second look, with its worth as its only feature."""
+    """An answer that was chosen after a second look, with its worth and its votes as its features."""
 
     db_id: str
     features: Mapping[str, float]
@@ -206,7 +206,7 @@ def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> tuple[Verifier, Map
 
 def _chosen(pool: Pool, verifier: Verifier) -> Chosen:
     best = _by_verifier(pool.candidates, verifier)
-    return Chosen(pool.db_id, {"worth": _worth(best, verifier)}, best.right)
+    return Chosen(pool.db_id, compared_by(_worth(best, verifier), best.votes), best.right)
 
 
 def figures(pools: Sequence[Pool], verifier: Verifier) -> dict[str, Any]:

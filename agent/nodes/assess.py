@@ -159,7 +159,7 @@ class Judgement(TypedDict):
     """What is known of an answer's worth. confidence: None where the model was not calibrated. features: its reasons.
 
     probably_wrong: whether the confidence is so low that people are told. alternatives, votes: where others were looked for;
-    votes: how many of the other plans give the answer's own rows.
+    votes: how many of the plans that were written give the answer's own rows; plans: how many ran.
     """
 
     confidence: float | None
@@ -168,6 +168,7 @@ class Judgement(TypedDict):
     features: Features
     alternatives: NotRequired[list[OtherReading]]
     votes: NotRequired[int]
+    plans: NotRequired[int]
 
 
 def judge(state: State, schema: Schema, calibration: Calibration | None, compared: Features | None = None) -> Judgement:
@@ -384,8 +385,14 @@ def _compared(readings: Sequence[RankedReading], toolbox: AgentContext) -> tuple
 def _judged_by(worth: float, reading: RankedReading, verifier: Verifier, toolbox: AgentContext) -> RankedReading:
     """The reading with its worth and, where it is known how often readings of that worth are right, a confidence by it."""
     calibration, schema = verifier.calibration, toolbox.database.schema()
-    judgement = judge(reading.state, schema, calibration, {"worth": worth}) if calibration else reading.judgement
+    compared = compared_by(worth, reading.votes)
+    judgement = judge(reading.state, schema, calibration, compared) if calibration else reading.judgement
     return replace(reading, worth=worth, judgement=judgement)
+
+
+def compared_by(worth: float, votes: int) -> Features:
+    """What tells how sure a reading is, once others were compared with it: the more plans give its rows, the surer it is."""
+    return {"worth": worth, "votes": float(votes)}
 
 
 def _best(readings: Sequence[RankedReading], toolbox: AgentContext) -> dict[str, Any]:
@@ -395,7 +402,8 @@ def _best(readings: Sequence[RankedReading], toolbox: AgentContext) -> dict[str,
     best = ranked[0] if ranked[0].worth > own.worth + margin else own
     left = [own] * (best is not own) + [one for one in ranked if one is not own and one is not best]
     offered = [one.offered(best.state["sql"], toolbox.database.schema()) for one in left[:OFFERED]]
-    judgement = best.judgement | {"alternatives": offered, "votes": best.votes}
+    plans = sum(one.votes for one in readings)
+    judgement = best.judgement | {"alternatives": offered, "votes": best.votes, "plans": plans}
     if best is own:
         return {"judgement": judgement}
     toolbox.keep(best.result)

@@ -253,6 +253,7 @@ class _Answer:
     doubts: list[str] = field(default_factory=list)
     alternatives: list[_Other] = field(default_factory=list)
     votes: int = 0
+    plans: int = 0
     features: dict[str, FiniteFloat] = field(default_factory=dict)
     escalated: _Escalation | None = None
     follow_ups: list[_FollowUp] = field(default_factory=list)  # of the page

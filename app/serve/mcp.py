@@ -172,7 +172,7 @@ class Question(BaseModel):
 
 class Answered(BaseModel):
     """What `ask` gives. `question`: there is no answer yet, for this has to be known first. `escalated`: the larger model that
-    was asked, whether its answer was taken, and what that cost."""
+    was asked, whether its answer was taken, and what that cost. `votes` of the `plans` that were written give these rows."""
 
     answer: str
     question: Question | None
@@ -185,6 +185,8 @@ class Answered(BaseModel):
     probably_wrong: bool
     doubts: list[str]
     alternatives: list[dict[str, Any]]
+    votes: int
+    plans: int
     escalated: dict[str, Any] | None
     continues: int | None
     conversation: str
@@ -344,6 +346,8 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
             probably_wrong=answer.probably_wrong,
             doubts=answer.doubts,
             alternatives=exact_value(answer.alternatives),
+            votes=answer.votes,
+            plans=answer.plans,
             escalated=answer.escalated,
             continues=answer.continues,
             conversation=given.talk.thread,

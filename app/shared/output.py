@@ -267,6 +267,8 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
     _print_shown(answer)
     if answer["sql"]:
         print_sql(answer["sql"], answer["dialect"])
+    if answer.get("plans", 0) > 1:
+        out.print(Text(f"{answer['votes']} of {answer['plans']} readings give this."), style="dim", highlight=False)
     print_alternatives(answer, "Other readings:")
     if steps:
         print_steps(answer)
