@@ -163,8 +163,8 @@ def _larger(choice: ModelChoice) -> "LoadedModel | RemoteModel":
         raise OptionRefused(
             f"--escalate {choice.escalate} is no larger model: name a folder, a .gguf file, a hub id, or openai:URL#NAME"
         )
-    here = {} if choice.escalate.startswith(SCHEME) else {"device": choice.device}
-    return any_model(ModelChoice(choice.escalate, profile="chat", keep_prompts=choice.keep_prompts, **here))
+    device = "auto" if choice.escalate.startswith(SCHEME) else choice.device
+    return any_model(ModelChoice(choice.escalate, profile="chat", device=device, keep_prompts=choice.keep_prompts))
 
 
 def profile_of(choice: ModelChoice, adapter: About | None) -> Profile:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.shared import exit_codes, options, output
+from app.shared import exit_codes, options, output, process
 from app.shared.options import spread
 from app.train.run_options import Collection, Recipe, StopToken, run, stop_on_signals
 from training.jacobi.states import Guess, JacobiConfig, jacobi_objective
@@ -35,16 +35,6 @@ Files = Annotated[
 HeldOut = Annotated[
     list[Path] | None,
     typer.Option("--held-out", help="Trajectories to measure on; repeatable.", exists=True, dir_okay=False),
-]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray", metavar="ADDRESS", help="Decode on a Ray cluster: host:port, auto, or local. The results are the same."
-    ),
-]
-RayWorkers = Annotated[
-    int | None,
-    typer.Option("--ray-workers", min=1, help="Number of models. Default: one per GPU, or per machine without one."),
 ]
 
 
@@ -97,8 +87,8 @@ def collect(
         bool, typer.Option("--only-right", help="Leave out answers that are not the gold one.")
     ] = False,
     first_guess: Guess = "prompt",
-    ray: Ray = None,
-    ray_workers: RayWorkers = None,
+    ray: process.Ray = None,
+    ray_workers: process.RayWorkers = None,
 ) -> None:
     """Decode the prompts greedily with Jacobi's method and keep every state. Progress on stderr; counts on stdout.
 
