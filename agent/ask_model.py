@@ -36,6 +36,7 @@ from tools.linking.mentions import QuestionContext
 from tools.schema import Schema
 
 MOST_LINKS = 16
+DOUBTED = "doubted"  # the kind of "error" of SQL that ran, and of which a smaller model is not sure
 JOINED_LINKS = 4  # number of best links whose tables' joins the prompt shows
 
 
@@ -84,7 +85,7 @@ def tries_of(attempts: Iterable[Attempt]) -> tuple[Try, ...]:
     """
     by_sql = {attempt["sql"]: attempt for attempt in reversed([*attempts])}
     failed = ((attempt["sql"], attempt["error"]) for attempt in reversed(by_sql.values()))
-    return tuple(Try(sql, _trouble(error)) for sql, error in failed if error)
+    return tuple(Try(sql, _trouble(error), error["kind"] == DOUBTED) for sql, error in failed if error)
 
 
 def _trouble(error: Mapping[str, Any]) -> str:
@@ -335,7 +336,7 @@ def _replies(
 ) -> Sequence[Written]:
     get_stream_writer()(Started(name))
     known = {"likelihood": True} if toolbox.local else {}
-    if len(calls) > 1 or calls[0].aside:
+    if len(calls) > 1 or (calls[0].aside and toolbox.local):
         with ContextThreadPoolExecutor(len(calls) if known else 1) as pool:  # which share the decoder's forwards
             return list(pool.map(lambda call: model.complete(call.messages, {**call.options, **known}), calls))
     if samples == 1:
@@ -361,7 +362,7 @@ def _stream(toolbox: AgentContext, model: "ChatModel | Endpoint", call: Call, na
         if not isinstance(piece, str | TextDelta):
             return piece
         text, rounds = (piece, ()) if isinstance(piece, str) else (piece.text, (piece.round,))
-        if text or rounds:  # a pass that only ends the text is one too
+        if (text or rounds) and not call.aside:  # a pass that only ends the text is one too
             writer(Wrote(name, text, rounds))
     raise RuntimeError("a text has no end")
 

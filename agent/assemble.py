@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from agent.calibration import read_calibration, read_verifier
-from agent.context import AgentContext, AgentOptions, EndpointForms
+from agent.context import AgentContext, AgentOptions, EndpointForms, Larger
 from agent.prompts.compact import PROMPT_VERSION
 from agent.prompts.profiles import UnknownProfile, load_profile
 from agent.prompts.slots import Profile
@@ -45,6 +45,7 @@ class ModelChoice:
 
     adapter: "auto" (the adapter shipped with the embedded model), "none", or a folder. keep_prompts: whether parts of prompts,
     which may hold values of the database, may be kept on disk. prompt_rows: see `decoding.serving.model_queue.Batcher`.
+    escalate: the name of a larger model, for questions of whose answers this one is not sure; empty: none.
     """
 
     model: str = "embedded"
@@ -60,6 +61,7 @@ class ModelChoice:
     prefix_cache_mb: int = 1024
     keep_prompts: bool = False
     prompt_rows: int = PROMPT_ROWS
+    escalate: str = ""
 
     def check(self) -> None:
         """Raise UnknownMethod or UnknownProfile before anything slow happens."""
@@ -82,6 +84,7 @@ class LoadedModel:
     choice: ModelChoice
     decoder: TextDecoder
     plain_cost: PlainCost
+    larger: Larger | None = None
 
     def with_choice(self, choice: ModelChoice) -> "LoadedModel":
         """The same model with another choice of decoder, profile and temperature."""
@@ -103,6 +106,8 @@ class LoadedModel:
             raise OptionRefused(
                 "--at-least needs a model with bounds: `sqlagent train confidence --answers` fits them; leave it out until then"
             )
+        if self.larger and not (calibration and calibration.answer_from):
+            raise OptionRefused("--escalate needs a model that knows how sure it is: leave --model and --profile out")
         return AgentContext(
             database=with_annotations(database, options.knowledge.annotations),
             model=ChatModel(self.decoder, settings, profile.raw),
@@ -112,7 +117,14 @@ class LoadedModel:
             estimate_plain=self.plain_cost.estimate_ms,
             calibration=calibration,
             verifier=self._beside_adapter(read_verifier) if profile.raw else None,
+            larger=self.larger,
         )
+
+    def as_larger(self) -> Larger:
+        """The model as the larger one of another."""
+        profile = load_profile(self.choice.profile_name)
+        settings = SamplingParams(decoder=self.choice.decoder_name)
+        return Larger(self.decoder.name, ChatModel(self.decoder, settings, profile.raw), profile)
 
     def _beside_adapter(self, read: Callable[[Path], Found | None]) -> Found | None:
         """What `read` finds in the folder of the adapter."""
@@ -121,8 +133,10 @@ class LoadedModel:
 
 
 def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedModel:
-    """Check the names, then fetch and load. Raises UnknownMethod, UnknownProfile, ModelUnavailable, UnsupportedModel."""
+    """Check the names, then fetch and load. Raises UnknownMethod, UnknownProfile, ModelUnavailable, UnsupportedModel, and
+    OptionRefused for a larger model that is none."""
     choice.check()
+    larger = _larger(choice).as_larger() if choice.escalate else None
     adapter: Path | Literal["auto", "none"] = "auto"
     if choice.adapter != "auto":
         adapter = "none" if choice.adapter == "none" else Path(choice.adapter)
@@ -141,7 +155,16 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
     profile_of(choice, decoder.adapter.about if decoder.adapter else None)
     cost = PlainCost(decoder)
     decoder.row_costs = cost.row_costs
-    return LoadedModel(choice, decoder, cost)
+    return LoadedModel(choice, decoder, cost, larger)
+
+
+def _larger(choice: ModelChoice) -> "LoadedModel | RemoteModel":
+    if choice.escalate in (choice.model, *EMBEDDED_NAMES):
+        raise OptionRefused(
+            f"--escalate {choice.escalate} is no larger model: name a folder, a .gguf file, a hub id, or openai:URL#NAME"
+        )
+    device = "auto" if choice.escalate.startswith(SCHEME) else choice.device
+    return any_model(ModelChoice(choice.escalate, profile="chat", device=device, keep_prompts=choice.keep_prompts))
 
 
 def profile_of(choice: ModelChoice, adapter: About | None) -> Profile:
@@ -166,6 +189,7 @@ _OPTIONS_HERE = {
     "kv_dtype": "--kv-dtype",
     "device": "--device",
     "target": "target",
+    "escalate": "--escalate",
 }
 
 
@@ -191,6 +215,11 @@ class RemoteModel:
         annotated = with_annotations(database, options.knowledge.annotations)
         profile = load_profile(self.choice.profile_name)
         return AgentContext(annotated, self.chat, profile, options, limits, forms=self.forms)
+
+    def as_larger(self) -> Larger:
+        """See `LoadedModel.as_larger`."""
+        name = self.choice.model.partition("#")[2]
+        return Larger(name, self.chat, load_profile(self.choice.profile_name), self.forms)
 
 
 def _on_stderr(line: str) -> None:

@@ -56,9 +56,11 @@ class Assistant:
         model: str = "embedded",
         options: AgentOptions | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        escalate: str = "",
     ) -> Self:
-        """Open a file, files, a folder or a URL, with a model named as for `--model`. Raises OpenError."""
-        return cls(open_database(source, isolated=True), ModelChoice(model=model), options, limits)
+        """Open a file, files, a folder or a URL, with a model named as for `--model`, and one as for `--escalate`. Raises
+        OpenError."""
+        return cls(open_database(source, isolated=True), ModelChoice(model=model, escalate=escalate), options, limits)
 
     def ask(self, question: str, evidence: str = "") -> Answer:
         """Answer one question. `evidence`: what its words mean in this data. Raises ModelError."""

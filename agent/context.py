@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from langchain_core.language_models import BaseChatModel
@@ -154,6 +154,16 @@ class ReadingWatch:
     plans: int = OTHER_PLANS
 
 
+@dataclass(frozen=True, slots=True)
+class Larger:
+    """A larger model, which answers where the agent's own is not sure enough. name: as people know it."""
+
+    name: str
+    model: ChatModel | BaseChatModel
+    profile: Profile
+    forms: EndpointForms | None = None
+
+
 @dataclass(slots=True)
 class AgentContext:
     database: Database
@@ -172,12 +182,28 @@ class AgentContext:
     shown: Shown | None = None  # what people see of the result; written by the answer node
     trail: Trail | None = None  # writes to the audit log
     forms: EndpointForms | None = None  # of an endpoint that may be told them
+    larger: Larger | None = None  # gets the questions of whose answers the model is not sure
     left_out: list[str] = field(default_factory=list)  # what an answer lacks because it failed, in sentences
 
     @property
     def local(self) -> ChatModel | None:
         """The model, if it is decoded here."""
         return self.model if isinstance(self.model, ChatModel) else None
+
+    def with_larger(self, larger: Larger) -> "AgentContext":
+        """The same with the larger model, of which no confidence is known."""
+        return replace(
+            self,
+            model=larger.model,
+            profile=larger.profile,
+            forms=larger.forms,
+            larger=None,
+            recall=LookupCorpus(),
+            estimate_plain=None,
+            calibration=None,
+            verifier=None,
+            calls={},
+        )
 
     def node_options(self, name: str) -> dict[str, Any]:
         """The options of an extension's node, with defaults for those not given."""

@@ -60,8 +60,10 @@ class Answer:
     alternatives: list[dict[str, Any]] = field(
         default_factory=list
     )  # `agent.nodes.assess.OtherReading`, likeliest first
-    votes: int = 0  # how many of the other plans gave these rows, where some were written
+    votes: int = 0  # how many of the plans gave these rows, where several were written
+    plans: int = 0  # how many were written, and ran
     features: dict[str, float] = field(default_factory=dict)  # what the confidence was computed from
+    escalated: dict[str, Any] | None = None  # `agent.observe.audit.Escalation`; None if no larger model was asked
 
     def to_pandas(self, as_shown: bool = False) -> Any:
         """The rows as a pandas DataFrame; `as_shown`: with the headings, names and other columns that people are shown. Needs
@@ -313,6 +315,7 @@ class Conversation:
             continues=continued_number(state),
             shown=self.toolbox.shown.to_dict() if self.toolbox.shown and not unsure else None,
             example=state.get("example") or None,
+            escalated=state.get("escalated"),
             **(state.get("judgement") or {}),
         )
 

@@ -64,6 +64,7 @@ class State(TypedDict):
     unsure: str  # why the answer is not given, in a sentence; empty if it is
     judgement: dict[str, Any] | None  # `agent.nodes.assess.Judgement` of the accepted SQL; None if none ran
     preview: dict[str, Any] | None  # columns, first rows, row count and truncated flag
+    escalated: dict[str, Any] | None  # `agent.observe.audit.Escalation`; None if no larger model was asked
     steps: list[dict[str, Any]]  # `agent.observe.step_record.Step`
     answer: str
 
@@ -104,6 +105,7 @@ def opening(
         "unsure": "",
         "judgement": None,
         "preview": None,
+        "escalated": None,
         "steps": [],
         "answer": "",
     }

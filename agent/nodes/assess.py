@@ -37,6 +37,7 @@ from agent.candidates import (
     history,
     preview_of,
     recorded,
+    same_rows,
     since,
     slots,
     translated,
@@ -158,7 +159,7 @@ class Judgement(TypedDict):
     """What is known of an answer's worth. confidence: None where the model was not calibrated. features: its reasons.
 
     probably_wrong: whether the confidence is so low that people are told. alternatives, votes: where others were looked for;
-    votes: how many of the other plans give the answer's own rows.
+    votes: how many of the plans that were written give the answer's own rows; plans: how many ran.
     """
 
     confidence: float | None
@@ -167,6 +168,7 @@ class Judgement(TypedDict):
     features: Features
     alternatives: NotRequired[list[OtherReading]]
     votes: NotRequired[int]
+    plans: NotRequired[int]
 
 
 def judge(state: State, schema: Schema, calibration: Calibration | None, compared: Features | None = None) -> Judgement:
@@ -250,6 +252,7 @@ def _sampled(state: State, toolbox: AgentContext) -> Reply:
 
 
 OFFERED = 2
+SURE = 0.9  # of such answers are right: what is less sure goes to the larger model, where the asker names no share
 SURER = 0.1  # by how much another reading's confidence must be higher to be the answer, where there is no verifier
 
 
@@ -281,31 +284,35 @@ class RankedReading:
         )
 
 
-def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
-    """Judge the SQL that ran. Nothing is judged where a person wrote or chose it, or a rule that is sure changed the former."""
+def doubt(state: State, runtime: Tools) -> Command[Literal["answer", "escalate"]]:
+    """Judge the SQL that ran. Nothing is judged where a person wrote or chose it, or a rule that is sure changed the former.
+    Where there is a larger model, it is asked next, unless the answer is sure enough.
+    """
     toolbox = runtime.context
     by_the_model = bool(state["plan"]) and not (state["example"] or state["chosen"])
+    if by_the_model and state["preview"] is None and toolbox.larger:
+        return Command(goto="escalate")
     if state["preview"] is None or not by_the_model or not toolbox.options.confidence:
         return Command(goto="answer")
     judging = partial(judge, state, toolbox.database.schema(), toolbox.calibration)
     judgement = toolbox.optional("confidence", judging, None)
-    if judgement is None:
-        return Command(update=_unless_sure({}, toolbox), goto="answer")
-    if not _is_doubtful(judgement, toolbox):
-        return Command(update={"judgement": judgement}, goto="answer")
-    begin(runtime, "doubt")
-    own = toolbox.result
-    update = toolbox.optional("readings", partial(_second_look, state, judgement, runtime), None)
-    if update is None:
-        toolbox.keep(own)
-        update = {"judgement": judgement}
-    return Command(update=_unless_sure(update | {"sql": update.get("sql", state["sql"])}, toolbox), goto="answer")
+    update: dict[str, Any] = {"judgement": judgement, "sql": state["sql"]}
+    if judgement is not None and _is_doubtful(judgement, toolbox):
+        begin(runtime, "doubt")
+        own = toolbox.result
+        readings = toolbox.optional("readings", partial(_second_look, state, judgement, runtime), None)
+        if readings is None:
+            toolbox.keep(own)
+        update |= readings or {}
+    if toolbox.larger and not _sure_enough(update["judgement"], toolbox):
+        return Command(update=update, goto="escalate")
+    return Command(update=unless_sure(update, toolbox), goto="answer")
 
 
-def _unless_sure(update: dict[str, Any], toolbox: AgentContext) -> dict[str, Any]:
+def unless_sure(update: dict[str, Any], toolbox: AgentContext) -> dict[str, Any]:
     """The update, which does not give the answer but offers it as a reading where it is not as sure as the asker wants."""
     at_least, judgement = toolbox.options.at_least, cast("Judgement | None", update.get("judgement"))
-    if not at_least or (judgement and _sure_enough(judgement, toolbox)):
+    if not at_least or _sure_enough(judgement, toolbox):
         return update
     confidence = judgement["confidence"] if judgement else None
     known = "how often answers like this one are right is not known"
@@ -325,10 +332,21 @@ def _unless_sure(update: dict[str, Any], toolbox: AgentContext) -> dict[str, Any
     return update | {"unsure": unsure, "judgement": offered}
 
 
-def _sure_enough(judgement: Judgement, toolbox: AgentContext) -> bool:
-    """Whether answers of this confidence are right as often as the asker wants."""
-    least = toolbox.calibration.least_confidence(toolbox.options.at_least) if toolbox.calibration else None
-    confidence = judgement["confidence"]
+def superseded(state: State, toolbox: AgentContext, sql: str, result: Result) -> Judgement:
+    """The judgement on a larger model's SQL and its result: nothing is known of it. The answer that it replaces is offered as
+    another reading, if it has other rows."""
+    own, judgement, offered = toolbox.result, cast("Judgement | None", state["judgement"]), list[OtherReading]()
+    if own and judgement and not same_rows(own, result):
+        replaced = RankedReading(state, own, judgement, judgement.get("votes", 0))
+        offered = [replaced.offered(sql, toolbox.database.schema()), *judgement.get("alternatives", ())][:OFFERED]
+    return Judgement(confidence=None, probably_wrong=False, doubts=[], features={}, alternatives=offered)
+
+
+def _sure_enough(judgement: Judgement | None, toolbox: AgentContext) -> bool:
+    """Whether answers of this confidence are right as often as the asker wants, or as is asked of a small model."""
+    share = toolbox.options.at_least or SURE
+    least = toolbox.calibration.least_confidence(share) if toolbox.calibration else None
+    confidence = judgement["confidence"] if judgement else None
     return least is not None and confidence is not None and confidence >= least
 
 
@@ -378,7 +396,8 @@ def _best(readings: Sequence[RankedReading], toolbox: AgentContext) -> dict[str,
     best = ranked[0] if ranked[0].worth > own.worth + margin else own
     left = [own] * (best is not own) + [one for one in ranked if one is not own and one is not best]
     offered = [one.offered(best.state["sql"], toolbox.database.schema()) for one in left[:OFFERED]]
-    judgement = best.judgement | {"alternatives": offered, "votes": best.votes}
+    plans = sum(one.votes for one in readings)
+    judgement = best.judgement | {"alternatives": offered, "votes": best.votes, "plans": plans}
     if best is own:
         return {"judgement": judgement}
     toolbox.keep(best.result)

@@ -1,12 +1,13 @@
-"""The nodes in which the model writes: a plan, then SQL, then SQL again after an error."""
+"""The nodes in which a model writes: a plan, then SQL, then SQL again after an error; and SQL by a larger model."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
 from langgraph.types import Command
 
-from agent.ask_model import Reply, ask_model
+from agent.ask_model import DOUBTED, Reply, ask_model
 from agent.candidates import (
     Tools,
     asked,
@@ -14,6 +15,7 @@ from agent.candidates import (
     check_sql,
     choose_reading,
     may_try_again,
+    preview_of,
     recorded,
     same_sql,
     since,
@@ -23,12 +25,13 @@ from agent.candidates import (
     written,
 )
 from agent.context import AgentContext
-from agent.nodes.assess import is_doubtful, rewritten
+from agent.nodes.assess import is_doubtful, rewritten, superseded, unless_sure
+from agent.observe.audit import Escalation, run_sql
 from agent.observe.events import Wrote
-from agent.observe.step_record import tool_step
+from agent.observe.step_record import Step, tool_step
 from agent.presentation.sentence import REPEATED
 from agent.state import Attempt, DrawnPlan, State
-from tools.result import QueryError
+from tools.result import QueryError, Result
 
 REPEATED_TEMPERATURE = 0.7  # of the third attempt and later ones
 _REPEATED = asdict(QueryError("other", REPEATED))
@@ -109,3 +112,71 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     attempts = [*attempts, Attempt(sql=to_run, repaired=False, error=_REPEATED, row_count=None)]
     update = {"attempts": attempts} | recorded(state, runtime, reply.step)
     return Command(update=update, goto="refine" if again and may_try_again(toolbox, attempts) else "doubt")
+
+
+def escalate(state: State, runtime: Tools) -> Command[Literal["answer"]]:
+    """Let the larger model answer what the agent's own failed at or is not sure of. Where that gives no rows either, the
+    former answer stays as it is, and a sentence says why.
+    """
+    start, toolbox, steps = begin(runtime, "escalate"), runtime.context, list[Step]()
+    larger = toolbox.larger
+    assert larger, "this node comes after a question that there is a larger model for"
+    update = toolbox.optional("escalate", partial(_by_larger, state, toolbox, toolbox.with_larger(larger), steps), None)
+    read, written_tokens = (sum(getattr(step, name) for step in steps) for name in ("prompt_tokens", "new_tokens"))
+    cost = Escalation(larger.name, update is not None, read, written_tokens, since(start))
+    if toolbox.trail:
+        toolbox.trail.escalated(toolbox.database.name, cost)
+    if update is None:
+        own = {"judgement": state["judgement"], "sql": state["sql"]}
+        update = {} if state["preview"] is None else unless_sure(own, toolbox)
+    named = (replace(step, detail=f"{larger.name}: {step.detail}".removesuffix(": ")) for step in steps)
+    return Command(update=update | {"escalated": asdict(cost)} | recorded(state, runtime, *named), goto="answer")
+
+
+def _by_larger(state: State, toolbox: AgentContext, up: AgentContext, steps: list[Step]) -> dict[str, Any] | None:
+    """The update with the rows of the larger model's SQL; None if none of it ran, which the answer then says. `up`: the
+    toolbox with that model; `steps` gets what asking it cost.
+    """
+    before, tried = _before(state), list[Attempt]()
+    while may_try_again(up, tried):
+        now = slots(State(**{**state, "attempts": [*before, *tried]}), up)
+        reply = ask_model(up, "refine", now, aside=True, attempt=len(tried))
+        steps.append(reply.step)
+        candidate = up.profile.read_sql(reply.texts[0])
+        sql, outcome = _tried(up, translated(up, candidate, state), state)
+        error = asdict(outcome) if isinstance(outcome, QueryError) else None
+        rows = len(outcome.rows) if isinstance(outcome, Result) else None
+        tried.append(Attempt(sql=sql, repaired=False, error=error, row_count=rows))
+        if isinstance(outcome, Result):
+            judgement = superseded(state, toolbox, sql, outcome)
+            toolbox.keep(outcome)
+            preview = preview_of(outcome, toolbox.options.preview_rows)
+            found = {"sql": sql, "candidate": candidate, "preview": preview, "judgement": judgement}
+            return found | {"attempts": [*state["attempts"], *tried]}
+    trouble = (tried[-1]["error"] or {}).get("message", "")
+    toolbox.left_out.append(f"The larger model's SQL did not run either: {trouble}.")
+    return None
+
+
+def _before(state: State) -> Sequence[Attempt]:
+    """What the larger model is shown of the tries before it: those that failed, and the SQL that ran and is not sure enough."""
+    failed = [attempt for attempt in state["attempts"] if attempt["error"]]
+    if state["preview"] is None:
+        return failed
+    rows, judgement = state["preview"]["row_count"], state["judgement"] or {}
+    said = [
+        f"it gave {rows} row{'s' * (rows != 1)}, and a small model wrote it that is not sure.",
+        *judgement.get("doubts", ()),
+    ]
+    doubted = {"kind": DOUBTED, "message": " ".join(said), "name": None, "candidates": ()}
+    return [*failed, Attempt(sql=state["sql"], repaired=False, error=doubted, row_count=rows)]
+
+
+def _tried(toolbox: AgentContext, sql: str, state: State) -> tuple[str, Result | QueryError]:
+    """The SQL as it was checked and repaired, and what it gave."""
+    fixed, error = check_sql(toolbox, sql, values_of(state), asked(state))
+    if error is None:
+        return fixed, run_sql(toolbox.trail, toolbox.database, fixed, toolbox.limits)
+    if toolbox.trail:
+        toolbox.trail.turned_down(toolbox.database, sql, error)
+    return sql, error

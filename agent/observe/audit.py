@@ -19,9 +19,9 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from time import time, time_ns
@@ -60,6 +60,7 @@ OPTIONAL_STEPS = {
     "repair": "repairing the SQL",
     "confidence": "saying how sure the answer is",
     "readings": "looking for other readings",
+    "escalate": "asking the larger model",
     "present": "presenting the rows",
     "sentence": "putting the answer into words",
     "remember": "remembering the question for follow-ups",
@@ -260,7 +261,7 @@ def _ran(span: "Span", outcome: Result | QueryError) -> None:
         span.set_attribute("db.response.returned_rows", len(outcome.rows))
 
 
-ASKED, RUNNING, OK = "asked", "running", "ok"
+ASKED, RUNNING, OK, ESCALATED = "asked", "running", "ok", "escalated"
 LONGEST_TEXT = 64 << 10
 """Characters that a question, statement or message has in the log at most: it should not fill the disk."""
 _TABLE = """
@@ -275,8 +276,9 @@ CREATE INDEX IF NOT EXISTS by_time ON entries (at_s);
 class Entry:
     """One entry of the log. `way`: ask, chat, sql, ui, ...; `source`: the database's name; `at_s`: seconds since 1970.
 
-    `outcome`: asked, running, ok, the kind of a `tools.result.QueryError`, or failure, whose message is a line and the
-    traceback of what failed unexpectedly. `sql` is None for a question itself and for a failure.
+    `outcome`: asked, running, ok, the kind of a `tools.result.QueryError`, escalated, whose message is an `Escalation` as JSON,
+    or failure, whose message is a line and the traceback of what failed unexpectedly. `sql` is None for a question itself, for
+    its escalation and for a failure.
     """
 
     id: int
@@ -290,6 +292,55 @@ class Entry:
     message: str
     row_count: int | None
     wall_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """A question that was put to a larger model: whether its answer was taken, the tokens that it read and wrote, and the
+    milliseconds from asking it to its rows."""
+
+    model: str
+    answered: bool
+    prompt_tokens: int
+    new_tokens: int
+    wall_ms: float
+
+    def in_words(self) -> str:
+        """One line for people."""
+        did = "answered" if self.answered else "gave no answer"
+        tokens = f"{self.prompt_tokens:,} tokens read, {self.new_tokens:,} written"
+        return f"{self.model} {did}: {tokens}, {self.wall_ms / 1e3:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a larger model cost in all: the questions that it was asked and answered, its tokens and its time."""
+
+    asked: int = 0
+    answered: int = 0
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+    wall_ms: float = 0.0
+
+    def plus(self, one: Escalation) -> "Costs":
+        """With one more question."""
+        return Costs(
+            self.asked + 1,
+            self.answered + one.answered,
+            self.prompt_tokens + one.prompt_tokens,
+            self.new_tokens + one.new_tokens,
+            self.wall_ms + one.wall_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How many questions were asked, how many of them stayed with the model that answers by itself, and what each larger model
+    did."""
+
+    questions: int
+    own: int
+    larger: Mapping[str, Costs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +386,16 @@ class AuditLog:
         with self._lock:
             rows = self._connection.execute(query, (after, wanted.since_s, *pairs, most)).fetchall()
         yield from (Entry(*row) for row in rows)
+
+    def shares(self, wanted: Wanted) -> "Shares":
+        """Who answered the questions of the log. A question that no larger model answered counts as the own model's."""
+        questions, larger = 0, dict[str, Costs]()
+        for entry in self.entries(wanted):
+            questions += entry.outcome == ASKED
+            if entry.outcome == ESCALATED:
+                one = Escalation(**json.loads(entry.message))
+                larger[one.model] = larger.get(one.model, Costs()).plus(one)
+        return Shares(questions, questions - sum(each.answered for each in larger.values()), larger)
 
     def close(self) -> None:
         with self._lock:
@@ -384,6 +445,11 @@ class Trail:
     def turned_down(self, database: Database, sql: str, error: QueryError) -> None:
         """Write a statement that was not run."""
         self.log.write(replace(self._entry(database.name, sql, error.kind), message=error.message))
+
+    def escalated(self, source: str, escalation: Escalation) -> None:
+        """Write that a larger model was asked, and what that cost."""
+        said = json.dumps(asdict(escalation), ensure_ascii=False)
+        self.log.write(replace(self._entry(source, None, ESCALATED), message=said, wall_ms=escalation.wall_ms))
 
     def failed(self, source: str, error: BaseException) -> None:
         """Write what failed unexpectedly, with its traceback."""

@@ -219,6 +219,17 @@ class _Other:
 
 
 @dataclass(frozen=True, slots=True)
+class _Escalation:
+    """The fields of `agent.observe.audit.Escalation`."""
+
+    model: str
+    answered: bool
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+    wall_ms: FiniteFloat = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class _Answer:
     """The fields of `agent.conversation.Answer`."""
 
@@ -242,7 +253,9 @@ class _Answer:
     doubts: list[str] = field(default_factory=list)
     alternatives: list[_Other] = field(default_factory=list)
     votes: int = 0
+    plans: int = 0
     features: dict[str, FiniteFloat] = field(default_factory=dict)
+    escalated: _Escalation | None = None
     follow_ups: list[_FollowUp] = field(default_factory=list)  # of the page
 
 

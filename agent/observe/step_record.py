@@ -265,6 +265,7 @@ NODES: dict[str, Node] = {
     "refine": Node(f"{_NODES}.write:refine", "Correcting the SQL", written_notes),
     "vary": Node(f"{_NODES}.follow_ups:vary", "Looking for another query", check_notes),
     "doubt": Node(f"{_NODES}.assess:doubt", "Looking for other readings"),
+    "escalate": Node(f"{_NODES}.write:escalate", "Asking the larger model", written_notes),
     "answer": Node(f"{_NODES}.answer:answer", "Answering"),
 }
 

@@ -118,6 +118,9 @@ _SQL = "Now write the query. Answer with one SQL statement in a ```sql block and
 _REFINE = (
     "That query does not do: {trouble}\nWrite a corrected query, different from the ones before, in a ```sql block."
 )
+_DOUBTED = (
+    "That query runs, but {trouble}\nWrite the query that answers the question, this one if it does, in a ```sql block."
+)
 _THOUGHT = re.compile(r"\A.*</think>|<think>.*", re.DOTALL)  # of reasoning models; what has no end leaves no answer
 _FENCE = re.compile(r"```(?:\w+)?\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _STATEMENT = re.compile(r"\b(?:WITH\s+\w+.*?\bAS\b|SELECT)\b.*", re.IGNORECASE | re.DOTALL)
@@ -142,7 +145,8 @@ class Chat:
         dialogue += [AIMessage(plan_in_its_form(unmarked(slots.plan)) if slots.as_json else plan), HumanMessage(_SQL)]
         for attempt in slots.tries:
             answer = AIMessage(f"```sql\n{one_line(attempt.sql, 1200)}\n```")
-            dialogue += [answer, HumanMessage(_REFINE.format(trouble=one_line(attempt.trouble)))]
+            now = _DOUBTED if attempt.runs else _REFINE
+            dialogue += [answer, HumanMessage(now.format(trouble=one_line(attempt.trouble)))]
         return dialogue
 
     def dialect(self, database: str) -> str:

@@ -22,10 +22,11 @@ from tools.schema import Schema, Table
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A statement that was tried for this question, and what was wrong with it, in one line."""
+    """A statement that was tried for this question, and what was wrong with it, in one line. runs: it may as well be right."""
 
     sql: str
     trouble: str
+    runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from app.shared.process import MachineTurn, spare_tracing
 if TYPE_CHECKING:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
+    from agent.assemble import ModelChoice
     from agent.context import AgentOptions
     from agent.conversation import Conversation
     from tools.result import Limits
@@ -197,6 +198,7 @@ def ask(
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
+    escalate: options.Escalate = "",
     evidence: Annotated[str, typer.Option("--evidence", help="What words of the question mean in this data.")] = "",
     race: Annotated[
         bool, typer.Option("--race", help="Also decode every step without drafts, to measure the saving.")
@@ -218,7 +220,8 @@ def ask(
         agent_options = partial(_agent_options, asking, race, asks_back, deadline)
         most = EXPORTED_ROWS if out else SHOWN_ROWS
         turn = MachineTurn(decoding.runs_here)
-        with _talking(turn, source, decoding, agent_options, query.limits(most)) as conversation:
+        choose = partial(decoding.choice, escalate)
+        with _talking(turn, source, choose, agent_options, query.limits(most)) as conversation:
             answer = follow(turn, conversation, text, evidence)
             written, unwritten = _exported(conversation, out) if out and not answer["error"] else ("", None)
     if as_json:
@@ -258,6 +261,7 @@ def chat(
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
+    escalate: options.Escalate = "",
     thread: Annotated[
         str | None, typer.Option("--continue", "-c", help="Continue an earlier conversation, by its name.")
     ] = None,
@@ -274,7 +278,13 @@ def chat(
     with (
         exit_codes.plain_errors(as_json),
         _talking(
-            turn, source, decoding, agent_options, query.limits(), partial(kept_conversations, thread), thread
+            turn,
+            source,
+            partial(decoding.choice, escalate),
+            agent_options,
+            query.limits(),
+            partial(kept_conversations, thread),
+            thread,
         ) as conversation,
     ):
         turn.leave()
@@ -382,7 +392,7 @@ def _chosen(question: str, meanings: Mapping[str, str]) -> str:
 def _talking(
     turn: MachineTurn,
     source: DatabaseOptions,
-    decoding: Decoding,
+    choose: Callable[[], "ModelChoice"],
     agent_options: Callable[[], "AgentOptions"],
     limits: "Limits",
     saver: Callable[[], Any] = lambda: None,
@@ -402,9 +412,7 @@ def _talking(
         from agent.assemble import any_model
         from agent.conversation import Conversation
 
-        toolbox = any_model(replace(decoding.choice(), keep_prompts=source.is_kept)).toolbox(
-            database, agent_options(), limits
-        )
+        toolbox = any_model(replace(choose(), keep_prompts=source.is_kept)).toolbox(database, agent_options(), limits)
         kept = saver()
         toolbox.trail = databases.trail("chat" if kept else "ask")
         conversation = Conversation(toolbox, kept, thread)

@@ -25,7 +25,7 @@ from app.shared.options import EXPORTED_ROWS, SHOWN_ROWS, DatabaseOptions, Query
 
 if TYPE_CHECKING:
     from agent.context import AgentContext
-    from agent.observe.audit import AuditLog, Entry, Wanted
+    from agent.observe.audit import AuditLog, Entry, Shares, Wanted
     from tools.databases.database import Database
     from tools.result import Result
     from tools.schema import Table
@@ -216,6 +216,9 @@ def logs(
     text: Annotated[str, typer.Option("--text", help="Only with this text in question, SQL or message.")] = "",
     since: Annotated[datetime | None, typer.Option("--since", help="Only entries since this time.")] = None,
     most: Annotated[int, typer.Option("--most", "-n", min=1, help="Most entries to show: the newest ones.")] = 100,
+    add_up: Annotated[
+        bool, typer.Option("--sum", help="Show who answered how many questions, and what larger models cost.")
+    ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new entries until Ctrl+C.")] = False,
     as_json: options.Json = False,
     as_csv: Annotated[
@@ -233,6 +236,9 @@ def logs(
     wanted = Wanted(who, outcome, text, since.timestamp() if since else 0.0)
     with exit_codes.plain_errors():
         try:
+            if add_up:
+                _print_sum(AuditLog(path).shares(wanted), as_json)
+                return
             found = _entries(AuditLog(path), wanted, most, follow)
             if as_csv:
                 from tools.databases.files.export import inert
@@ -248,6 +254,23 @@ def logs(
             raise
         except (OSError, sqlite3.Error) as error:
             raise exit_codes.fail(f"cannot read the log {path}: {error}", exit_codes.FAILED) from error
+
+
+def _print_sum(shares: "Shares", as_json: bool) -> None:
+    if as_json:
+        output.print_json(asdict(shares))
+        return
+    total, rows = shares.questions, list[list[str]]()
+    for name, each in {"own model": None, **shares.larger}.items():
+        count = shares.own if each is None else each.answered
+        costs = (
+            [f"{each.asked:,}", f"{each.prompt_tokens:,}", f"{each.new_tokens:,}", f"{each.wall_ms / 1e3:,.1f}"]
+            if each
+            else [f"{total:,}", "", "", ""]
+        )
+        rows.append([name, costs[0], f"{count:,}", f"{count / total:.0%}" if total else "", *costs[1:]])
+    headings = ["model", "asked", "answered", "share", "tokens read", "tokens written", "seconds"]
+    output.print_table(headings, rows, [False, *[True] * 6])
 
 
 def _entries(log: "AuditLog", wanted: "Wanted", most: int, follow: bool) -> "Iterator[Entry]":

@@ -85,6 +85,7 @@ def mcp(
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
+    escalate: options.Escalate = "",
     deadline: options.Deadline = 300.0,
     http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdio.")] = False,
     host: Host = "127.0.0.1",
@@ -95,7 +96,7 @@ def mcp(
     """Offer the database to other programs' agents (Model Context Protocol)."""
     exit_codes.needs("mcp", "serve")
     with exit_codes.plain_errors(), ExitStack() as opened:
-        choice, trail = decoding.choice(), databases.trails("mcp")
+        choice, trail = decoding.choice(escalate), databases.trails("mcp")
         asked = replace(asking.agent_options(present=True, deadline_s=deadline), clarify=True)
         if several is None:
             assistant = opened.enter_context(Assistant(source.open(), choice, asked, query.limits(), trail))
@@ -170,7 +171,8 @@ class Question(BaseModel):
 
 
 class Answered(BaseModel):
-    """What `ask` gives. `question`: there is no answer yet, for this has to be known first."""
+    """What `ask` gives. `question`: there is no answer yet, for this has to be known first. `escalated`: the larger model that
+    was asked, whether its answer was taken, and what that cost. `votes` of the `plans` that were written give these rows."""
 
     answer: str
     question: Question | None
@@ -183,6 +185,9 @@ class Answered(BaseModel):
     probably_wrong: bool
     doubts: list[str]
     alternatives: list[dict[str, Any]]
+    votes: int
+    plans: int
+    escalated: dict[str, Any] | None
     continues: int | None
     conversation: str
 
@@ -341,6 +346,9 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
             probably_wrong=answer.probably_wrong,
             doubts=answer.doubts,
             alternatives=exact_value(answer.alternatives),
+            votes=answer.votes,
+            plans=answer.plans,
+            escalated=answer.escalated,
             continues=answer.continues,
             conversation=given.talk.thread,
         )

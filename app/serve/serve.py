@@ -118,6 +118,7 @@ def serve(
     source: DatabaseOptions = DatabaseOptions(),
     asking: Asking = Asking(),
     query: Query = Query(),
+    escalate: options.Escalate = "",
     deadline: options.Deadline = 300.0,
 ) -> None:
     """Serve the model over HTTP as OpenAI's chat completions (/v1), decoded fast; with --db also questions about it (/ask) and
@@ -125,7 +126,7 @@ def serve(
     for package in ("mcp", "prometheus_client"):  # the first brings the web framework
         exit_codes.needs(package, "serve")
     with exit_codes.plain_errors():
-        choice = replace(decoding.choice(), prompt_rows=prompt_rows)
+        choice = replace(decoding.choice(escalate), prompt_rows=prompt_rows)
         settings = SamplingParams(choice.decoder_name, choice.decoder_options, choice.temperature)
         with ExitStack() as opened:
             database = source.open() if source.db else None

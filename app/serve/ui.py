@@ -24,6 +24,7 @@ from decoding.errors import pip_install
 from tools.processes import spill_folder
 
 if TYPE_CHECKING:
+    from agent.assemble import ModelChoice
     from ui.page.serve import Serving
     from ui.session.services import GuestRules
     from ui.session.workspace import Workspace
@@ -78,13 +79,14 @@ def ui(
     chats_limit: ChatsLimit = 200,
     browser: Browser = False,
     knowledge: options.KnowledgeFolder = None,
+    escalate: options.Escalate = "",
 ) -> None:
-    """Chat with a database in the browser. Nothing leaves this machine."""
+    """Chat with a database in the browser. Nothing leaves this machine, unless a model elsewhere is named."""
     with exit_codes.plain_errors():
         private_and_quiet()
         serving = _serving(host, port, allow_host or [], auth, token, queue)
         workspace = _workspace(
-            source, decoding, _rules(serving, allow_open, upload_limit, chats_limit), chats, knowledge
+            source, decoding.choice(escalate), _rules(serving, allow_open, upload_limit, chats_limit), chats, knowledge
         )
         try:
             workspace.warm()
@@ -106,7 +108,7 @@ def private_and_quiet() -> None:
 
 
 def _workspace(
-    source: DatabaseOptions, decoding: Decoding, rules: "GuestRules", chats: Path | None, knowledge: Path | None
+    source: DatabaseOptions, choice: "ModelChoice", rules: "GuestRules", chats: Path | None, knowledge: Path | None
 ) -> "Workspace":
     from ui.session.workspace import Workspace
 
@@ -114,7 +116,7 @@ def _workspace(
     known = read_knowledge(knowledge) if knowledge else Knowledge()
     archive = _archive(chats, rules.chats_mb)
     return Workspace(
-        decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), databases.open_log(), known,
+        choice, archive, load_model, source.open, rules, doctor.facts(), databases.open_log(), known,
         cache_root() / "files",
     )  # fmt: skip
 

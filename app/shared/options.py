@@ -87,16 +87,6 @@ RuleValue = Annotated[
     list[str] | None,
     typer.Option("--rule-value", metavar="NAME=VALUE", help="What a rule's :NAME stands for; repeatable."),
 ]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray", metavar="ADDRESS", help="Decode on a Ray cluster: host:port, auto, or local. The results are the same."
-    ),
-]
-RayWorkers = Annotated[
-    int | None,
-    typer.Option("--ray-workers", min=1, help="Number of models. Default: one per GPU, or per machine without one."),
-]
 EngineOption = Annotated[
     str,
     typer.Option(
@@ -107,6 +97,14 @@ Model = Annotated[
     str,
     typer.Option(
         "--model", help="'embedded', a folder, a .gguf file, a hub id, or openai:URL#NAME.", envvar="SQLAGENT_MODEL"
+    ),
+]
+Escalate = Annotated[
+    str,
+    typer.Option(
+        "--escalate",
+        metavar="MODEL",
+        help="A larger model, named as for --model, for what the own one is not sure of (--at-least; 0.9 without it).",
     ),
 ]
 Adapter = Annotated[
@@ -329,7 +327,7 @@ class Decoding:
         """Whether the model runs on this machine; decided without importing what loads models."""
         return not self.model.startswith(REMOTE)
 
-    def choice(self) -> "ModelChoice":
+    def choice(self, escalate: str = "") -> "ModelChoice":
         """The checked choice. Raises UnknownMethod, UnknownProfile."""
         from app.shared.process import check_address_space
 
@@ -346,6 +344,7 @@ class Decoding:
             kv_dtype=self.kv_dtype,
             device=self.device,
             temperature=self.temperature,
+            escalate=escalate,
         )
         choice.check()
         return choice

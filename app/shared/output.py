@@ -267,10 +267,16 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
     _print_shown(answer)
     if answer["sql"]:
         print_sql(answer["sql"], answer["dialect"])
+    if answer.get("plans", 0) > 1:
+        out.print(Text(f"{answer['votes']} of {answer['plans']} readings give this."), style="dim", highlight=False)
     print_alternatives(answer, "Other readings:")
     if steps:
         print_steps(answer)
     out.print(Text(timing(answer)), style="dim", highlight=False)
+    if answer.get("escalated"):
+        from agent.observe.audit import Escalation
+
+        out.print(Text(shown(Escalation(**answer["escalated"]).in_words())), style="dim", highlight=False)
 
 
 def print_alternatives(answer: Mapping[str, Any], heading: str) -> None:

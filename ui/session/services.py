@@ -79,6 +79,7 @@ class Settings:
             model=self.model,
             adapter=base.adapter if same else "auto",
             profile=base.profile if same else None,
+            escalate=base.escalate if same else "",
             decoder=self.decoder,
             decoder_options=self.decoder_options(),
             temperature=self.temperature,

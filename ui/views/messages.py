@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import shorten
 from typing import Any
 
+from agent.observe.audit import Escalation
 from agent.observe.step_record import Note, Savings, savings, step_title
 from ui.session.conversation_view import StepView, TurnView
 from ui.views.card import big_number, card_html, rows_html, strip_html
@@ -131,7 +132,7 @@ def _answer(turn: TurnView, index: int) -> Message:
     parts.append(_chip(turn, index))
     doubt = _doubt(turn, error)
     parts += [doubt, "" if error else big_number(turn), _headline(turn.answer, error, quietly=bool(doubt))]
-    parts.append(_done(turn))
+    parts += [_done(turn), _escalated(turn)]
     if error:
         parts.append(_advice(error))
         if turn.sql:
@@ -189,6 +190,12 @@ def _by_hand(turn: TurnView) -> str:
         return ""
     rows = counted(turn.ran.row_count, "row")
     return f'<p class="mean">You ran other SQL for this answer: the panel shows its {rows}. Below is the answer itself.</p>'
+
+
+def _escalated(turn: TurnView) -> str:
+    """Which larger model was asked, and what that cost."""
+    escalated = (turn.answer or {}).get("escalated")
+    return f'<p class="done">{inert(Escalation(**escalated).in_words())}</p>' if escalated else ""
 
 
 _SEEN = "a query that you have seen"

@@ -95,22 +95,26 @@ def test_what_was_compared_has_the_confidence_of_its_odds(talk: Talk, worths: di
     assert not answer.probably_wrong
 
 
+def test_plans_that_agree_make_an_answer_surer(talk: Talk, worths: dict[str, float]) -> None:
+    """Guards against a confidence that does not know that nearly all other plans gave these rows."""
+    worths |= {SPAIN: 0.5, FRANCE: 0.1, OLD: 0.2}
+    by_votes = Calibration(0.0, {"votes": Weight(2.0, 1.0, 1.0)}, 0.3)
+    found = {}
+    for lines in ((SPAIN, SPAIN), (SPAIN, OLD), (FRANCE, OLD)):
+        talking = talk(PLAN, SPAIN, *PLANS, *lines, rerank=True)
+        talking.toolbox.calibration, talking.toolbox.verifier = SURE, replace(verifier(), calibration=by_votes)
+        answer = talking.ask(QUESTION)
+        assert (answer.sql, answer.features["votes"]) == (SPAIN, answer.votes) and answer.plans == len(PLANS)
+        found[answer.votes] = answer.confidence
+    assert list(found) == sorted(found, reverse=True) and list(found.values()) == sorted(found.values(), reverse=True)
+    assert len(found) == 3
+
+
 def test_an_answer_that_comparing_makes_doubtful_is_headed(talk: Talk, worths: dict[str, float]) -> None:
     worths |= {SPAIN: -0.5, FRANCE: -0.6, OLD: -0.7}
     by_worth = Calibration(0.0, {"verifier": Weight(0.0, 1.0, 2.0)}, 0.5)
     answer = looked(talk, replace(verifier(), calibration=by_worth)).ask(QUESTION)
     assert (answer.sql, answer.probably_wrong) == (SPAIN, True)
-
-
-def test_plans_that_give_the_same_rows_make_an_answer_surer(talk: Talk, worths: dict[str, float]) -> None:
-    """Guards against a confidence that does not know how many plans agree."""
-    worths |= {SPAIN: 0.5, FRANCE: 0.4, OLD: 0.3}
-    by_votes = Calibration(0.0, {"votes": Weight(0.0, 1.0, 1.0)}, 0.0)
-    conversation = talk(PLAN, SPAIN, *PLANS[:-1], PLAN, FRANCE, rerank=True)
-    conversation.toolbox.calibration, conversation.toolbox.verifier = SURE, replace(verifier(), calibration=by_votes)
-    answer = conversation.ask(QUESTION)
-    assert (answer.sql, answer.votes) == (SPAIN, 1)
-    assert answer.confidence == pytest.approx(1 / (1 + exp(-1)))
 
 
 def test_an_answer_with_enough_confidence_is_not_looked_at_again(talk: Talk, worths: dict[str, float]) -> None:
