@@ -1,11 +1,10 @@
 """Training a mask adapter: the forward in which it learns, on a processor and on a GPU, and what the training loop needs.
 
-A frozen target's rows are computed without gradient, then mask tokens' rows with it. On a GPU packs have many thousand rows;
-chains are padded so that few sizes are compiled, and masks attend by FlexAttention: the same numbers up to rounding.
+A frozen target's rows are computed without gradient, then mask tokens' rows with it. On a GPU chains are padded so that few
+sizes are compiled, and masks attend by FlexAttention: the same numbers up to rounding.
 
-The loss is the cross-entropy from each mask's prediction to the target's own at the same position of its own text, at
-temperature 1, and later depths count less. No answer is learnt: the target stays what it is. Other texts serve, too: a chain
-of masks counts up to where the target would write something else.
+The loss is the cross-entropy from each mask's prediction to the target's own at the same position, at temperature 1; later
+depths count less. The target stays what it is. Other texts serve, too: a chain counts up to where the target would differ.
 """
 
 from collections import Counter, defaultdict
@@ -372,10 +371,8 @@ class MaskLesson:
 
     def packed(self, packs: Sequence[Pack], held_out: Sequence[Pack], left_out: int) -> Objective[Pack]:
         """The objective on packs."""
-        curve = {
-            "masks": repr(self.how),
-            "begin": "" if self.begin is None else str(float(np.abs(self.begin.up).sum())),
-        }
+        begin = "" if self.begin is None else str(float(np.abs(self.begin.up).sum()))
+        curve = {"masks": repr(self.how), "begin": begin}
         return Objective(packs, held_out, left_out, self._loss, self._values, curve=curve)
 
     def subject(
