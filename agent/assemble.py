@@ -124,7 +124,8 @@ class LoadedModel:
         """The model as the larger one of another."""
         profile = load_profile(self.choice.profile_name)
         settings = SamplingParams(decoder=self.choice.decoder_name)
-        return Larger(self.decoder.name, ChatModel(self.decoder, settings, profile.raw), profile)
+        name = self.decoder.name.rstrip("/").rpartition("/")[2]  # of a folder or a hub id
+        return Larger(name, ChatModel(self.decoder, settings, profile.raw), profile)
 
     def _beside_adapter(self, read: Callable[[Path], Found | None]) -> Found | None:
         """What `read` finds in the folder of the adapter."""
