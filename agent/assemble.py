@@ -104,7 +104,7 @@ class LoadedModel:
         calibration = self._beside_adapter(read_calibration) if profile.raw else None
         if options.at_least and not (calibration and calibration.answer_from):
             raise OptionRefused(
-                "--at-least needs a model with bounds: `sqlagent train confidence --answers` fits them; leave it out until then"
+                "--at-least needs a model with bounds: `sqlagent train verifier --held-out` fits them; leave it out until then"
             )
         if self.larger and not (calibration and calibration.answer_from):
             raise OptionRefused("--escalate needs a model that knows how sure it is: leave --model and --profile out")

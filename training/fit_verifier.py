@@ -32,7 +32,7 @@ from eval.datasets.official import (
 )
 from eval.scoring.spider_rules import SPIDER
 from tools.result import Limits
-from training.fit_confidence import held_out, logistic, newton, threshold
+from training.fit_confidence import bounds, held_out, logistic, newton, threshold
 
 DIGITS = 4  # of a state that are kept
 Seen = tuple[RankedReading, Vector]
@@ -174,6 +174,16 @@ def fit(pools: Sequence[Pool], tap: int, look_below: float, margin: float, about
 
 
 @dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A verifier that knows how often its choices are right. trusted: the figures of the confidences of all answers, those of
+    chosen ones cross-validated by database; answer_from: `fit_confidence.bounds` of the same."""
+
+    verifier: Verifier
+    trusted: Mapping[str, Any]
+    answer_from: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """An answer that was chosen after a second look, with its `Verifier.features`."""
 
@@ -182,9 +192,8 @@ class Chosen:
     correct: bool
 
 
-def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> tuple[Verifier, Mapping[str, Any]]:
-    """The verifier with the calibration of the answers that it chooses from pools which it was not fitted on (Platt 1999); and
-    how far the confidences of all answers can be trusted then, those of chosen ones cross-validated by database.
+def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> Calibrated:
+    """With the calibration of the answers that the verifier chooses from pools which it was not fitted on (Platt 1999).
 
     Raises DatasetError if the pools have too few answers that are looked at again.
     """
@@ -201,7 +210,8 @@ def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> tuple[Verifier, Map
     below = threshold(doubtful)
     judged = [*doubtful, *((_confidence(each), each.right) for each in sure)]
     headed = [confidence < below for confidence, _ in doubtful] + [False] * len(sure)
-    return replace(verifier, calibration=logistic(chosen, below)), trust(judged, headed) or {}
+    made = replace(verifier, calibration=logistic(chosen, below))
+    return Calibrated(made, trust(judged, headed) or {}, bounds(judged))
 
 
 def _chosen(pool: Pool, verifier: Verifier) -> Chosen:

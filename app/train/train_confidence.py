@@ -1,8 +1,7 @@
 """`sqlagent train confidence` fits how sure answers are; `sqlagent train verifier` what chooses among several readings.
 
 sqlagent eval held_out --no-rerank --data DIR --out RECORDS
-sqlagent eval held_out --data DIR --out ANSWERS
-sqlagent train confidence --records RECORDS --answers ANSWERS --adapter FOLDER
+sqlagent train confidence --records RECORDS --adapter FOLDER
 sqlagent train verifier collect --data DIR --plans 10 --out POOLS          questions on the training databases
 sqlagent train verifier collect --dataset held_out --data DIR --out MEASURED
 sqlagent train verifier collect --dataset authored --data training/authored --sample 500 --out AUTHORED
@@ -16,13 +15,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from agent.assemble import ModelChoice, load_model
+from agent.calibration import read_calibration
 from app.shared import exit_codes, options, output
 from decoding.checkpoints.identity import adapter_sha256
 from decoding.checkpoints.model_config import read_json
 from eval.accuracy.record import Record, read_records
 from eval.datasets.official import DatasetError
 from eval.datasets.selection import load_dataset
-from training.fit_confidence import bounds, fit
+from training.fit_confidence import fit
 
 app = typer.Typer()  # of the verifier
 
@@ -30,11 +30,6 @@ Records = Annotated[
     list[Path],
     typer.Option("--records", help="Folder that `sqlagent eval ... --no-rerank --out` wrote, on held-out databases; "
                  "repeatable.", exists=True, file_okay=False),
-]  # fmt: skip
-AnswerRecords = Annotated[
-    list[Path] | None,
-    typer.Option("--answers", help="Folder of the whole agent's answers with this confidence; repeatable. They say from which "
-                 "confidence `--at-least` lets an answer pass.", exists=True, file_okay=False),
 ]  # fmt: skip
 AdapterFolder = Annotated[
     Path,
@@ -44,32 +39,21 @@ AdapterFolder = Annotated[
 FITTED_ON = ("held_out", "authored")  # data sets of databases that training left out; of `authored` the choosing part
 
 
-def confidence(adapter: AdapterFolder, records: Records, answers: AnswerRecords = None) -> None:
-    """Fit the confidence of answers. The last line on stdout has the figures, cross-validated by database, as JSON.
-
-    --answers need the confidence: fit it with --records first, then ask, then fit both.
-    """
+def confidence(adapter: AdapterFolder, records: Records) -> None:
+    """Fit the confidence of first answers. The last line on stdout has the figures, cross-validated by database, as JSON."""
     with exit_codes.plain_errors():
-        settings = [_settings(folder, rerank=False) for folder in records]
+        settings = [_settings(folder) for folder in records]
         about = {
             name: " and ".join(dict.fromkeys(str(each[name]) for each in settings))
             for name in ("dataset", "engine", "questions")
         }
         about["adapter"] = adapter.name  # a folder means nothing on other machines
         fitted = fit([each for folder in records for each in read_records(folder / "records.jsonl", Record)], about)
-        made, figures = fitted.calibration, dict(fitted.cross_validated)
-        for folder in answers or ():
-            _settings(folder, rerank=True)
-        given = [each for folder in answers or () for each in read_records(folder / "records.jsonl", Record)]
-        judged = [(each.confidence, each.correct) for each in given if each.executed and each.confidence is not None]
-        if judged:
-            made = replace(made, answer_from=bounds(judged))
-            figures["answer_from"] = made.answer_from
-        output.report(f"wrote {made.write(adapter)}")
-        output.print_json(figures)
+        output.report(f"wrote {fitted.calibration.write(adapter)}; `sqlagent train verifier` fits how --at-least bounds it")
+        output.print_json(fitted.cross_validated)
 
 
-def _settings(folder: Path, rerank: bool) -> dict[str, Any]:
+def _settings(folder: Path) -> dict[str, Any]:
     """The settings of a run. Raises DatasetError where it must not be fitted on."""
     settings = read_json(folder / "settings.json")
     dataset = str(settings["dataset"])
@@ -77,9 +61,8 @@ def _settings(folder: Path, rerank: bool) -> dict[str, Any]:
         raise DatasetError(
             f"{folder} was measured on {dataset}; confidence is fitted on {' and '.join(FITTED_ON)} alone"
         )
-    if bool(settings.get("rerank")) != rerank:
-        wanted = "the whole agent's answers (--rerank)" if rerank else "first answers (--no-rerank)"
-        raise DatasetError(f"{folder} has other answers: give a folder of {wanted}")
+    if settings.get("rerank"):
+        raise DatasetError(f"{folder} has the whole agent's answers: give a folder of first answers (--no-rerank)")
     return settings
 
 
@@ -107,7 +90,10 @@ def verifier(
         float, typer.Option("--margin", min=0.0, help="By how much another reading's worth must be higher.")
     ] = 0.3,
 ) -> None:  # fmt: skip
-    """Fit the verifier of readings. The last line on stdout has its figures on --held-out as JSON."""
+    """Fit the verifier of readings. The last line on stdout has its figures on --held-out as JSON.
+
+    With --held-out the confidence in the adapter's folder gets the bounds of `--at-least`.
+    """
     if ctx.invoked_subcommand:
         return
     if not pools or adapter is None:
@@ -135,9 +121,13 @@ def verifier(
         made = fit(read, settings[0]["tap"], look_below, margin, about)
         figured: dict[str, Any] = {}
         if measured:
-            made, trusted = calibrated(made, measured)
+            after = calibrated(made, measured)
+            made = after.verifier
             each = {folder.name: read_records(folder / "records.jsonl", Pool) for folder in held_out or ()}
-            figured = {name: figures(own, made) for name, own in each.items()} | {"confidence": trusted}
+            figured = {name: figures(own, made) for name, own in each.items()}
+            figured |= {"confidence": after.trusted, "answer_from": after.answer_from}
+            if first := read_calibration(adapter):
+                output.report(f"wrote {replace(first, answer_from=after.answer_from).write(adapter)}")
         output.report(f"wrote {made.write(adapter)}")
         output.print_json(figured)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from agent.calibration import Vector, read_calibration, read_verifier
+from agent.calibration import Calibration, Vector, read_calibration, read_verifier
 from agent.context import AgentContext
 from agent.state import State
 from app.cli import app
@@ -204,7 +204,8 @@ def test_a_large_margin_keeps_the_own_answer() -> None:
 def test_the_calibration_says_how_often_the_chosen_answers_are_right() -> None:
     """Guards against the odds of all candidates: two thirds of the chosen ones are right here, one third of all."""
     made = fit_fit_verifier(pools(3000, "ab"), 7, 0.7, 0.1, {})
-    found, figures_of_trust = calibrated(made, pools(600, "cd", seed=2))
+    done = calibrated(made, pools(600, "cd", seed=2))
+    found, figures_of_trust = done.verifier, done.trusted
     assert found.calibration is not None and found.weights is made.weights
     known = found.features(np.array([2, 0, 0], np.float32), 0.6, votes=0)
     assert found.calibration.confidence(known) > 0.8
@@ -218,7 +219,7 @@ def test_the_calibration_says_how_often_the_chosen_answers_are_right() -> None:
 def test_sure_answers_keep_their_confidence_among_the_figures() -> None:
     made = fit_fit_verifier(pools(3000, "ab"), 7, 0.7, 0.1, {})
     sure = [replace(pool, id=f"sure {pool.id}") for pool in pools(300, "cd", seed=3, confidence=0.9999)]
-    _, found = calibrated(made, [*pools(300, "cd", seed=2), *sure])
+    found = calibrated(made, [*pools(300, "cd", seed=2), *sure]).trusted
     assert found["n"] == 600
     assert found["right_of_answered"]["0.25"] == pytest.approx(2 / 3, abs=1e-3)  # 100 of 300 are right, ties first
 
@@ -244,7 +245,8 @@ def written(folder: Path, made: list[Pool], tap: int = 7) -> str:
 
 def test_the_command_writes_what_the_agent_reads_fit_verifier(tmp_path: Path) -> None:
     fitted = written(tmp_path / "a", pools(300, "ab"))
-    measured = [written(tmp_path / "b", pools(30, "cd")), written(tmp_path / "c", pools(20, "ef", seed=3))]
+    measured = [written(tmp_path / "b", pools(30, "cd")), written(tmp_path / "c", pools(60, "ef", seed=3))]
+    Calibration(0.0, {}, 0.4).write(tmp_path)
     command = ["train", "verifier", "--pools", fitted, "--adapter", str(tmp_path)]
     done = CliRunner().invoke(app, [*command, "--held-out", measured[0], "--held-out", measured[1]])
     assert done.exit_code == 0, done.output
@@ -252,8 +254,11 @@ def test_the_command_writes_what_the_agent_reads_fit_verifier(tmp_path: Path) ->
     assert found is not None
     assert (found.tap, found.about["adapter"], found.about["questions"]) == (7, "abc", ["300:xyz"])
     said = json.loads(done.stdout)
-    assert (said["b"]["questions"], said["c"]["questions"], said["confidence"]["n"]) == (30, 20, 50)
+    assert (said["b"]["questions"], said["c"]["questions"], said["confidence"]["n"]) == (30, 60, 90)
     assert found.calibration is not None and set(found.calibration.weights) == {"verifier", "first", "votes"}
+    bounded = read_calibration(tmp_path)
+    assert bounded is not None and bounded.answer_from == said["answer_from"]  # which `--at-least` reads
+    assert 0 < (bounded.least_confidence(0.7) or 0) < 1
 
 
 @pytest.mark.parametrize(
@@ -322,21 +327,6 @@ def test_questions_are_drawn_from_training_databases_with_rows(spider: Path) -> 
     assert len({*databases}) > 100 and max(map(databases.count, {*databases})) == 2
     assert [one.id for one in found] == [one.id for one in training_examples(spider.parent, 2, 1)]
     assert {example.id for example in found} < {example.id for example in training_examples(spider.parent, 3, 1)}
-
-
-def test_whole_answers_bound_what_may_be_answered(tmp_path: Path) -> None:
-    """`--at-least` reads the bounds that are stored with the confidence that gave them."""
-    adapter, first = tmp_path / "adapter", run_folder(tmp_path, "held_out")
-    adapter.mkdir()
-    whole = run_folder(tmp_path, "authored", rerank=True, name="whole")
-    given = ["--records", str(first), "--answers", str(whole), "--adapter", str(adapter)]
-    done = CliRunner().invoke(app, ["train", "confidence", *given])
-    assert done.exit_code == 0, done.output
-    found = read_calibration(adapter)
-    assert found is not None and json.loads(done.stdout)["answer_from"] == found.answer_from
-    assert 0.5 < (found.least_confidence(0.9) or 0) < 0.95
-    swapped = ["--records", str(first), "--answers", str(first), "--adapter", str(adapter)]
-    assert "whole agent" in CliRunner().invoke(app, ["train", "confidence", *swapped]).stderr
 
 
 def test_an_answer_is_given_from_where_enough_are_right() -> None:
