@@ -33,11 +33,11 @@ def plural(noun: str) -> str:
 
     >>> plural("album"), plural("cities"), plural("order line"), plural("genre"), plural("person")
     ('albums', 'cities', 'order lines', 'genres', 'people')
-    >>> plural("taxis"), plural("analysis"), plural("seattle weather")
-    ('taxis', 'analyses', 'rows of seattle weather')
+    >>> plural("taxis"), plural("analysis"), plural("seattle weather"), plural("orders 2024")
+    ('taxis', 'analyses', 'rows of seattle weather', 'rows of orders 2024')
     """
     first, _, last = noun.rpartition(" ")
-    if last in _UNCOUNTED:
+    if last in _UNCOUNTED or last.isdigit():
         return noun if noun.startswith("rows of ") else f"rows of {noun}"
     if stem(last) == last:
         last = _plural_word(last)

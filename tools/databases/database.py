@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from tools.databases.files.file_kinds import is_url, names_a_file
+from tools.databases.files.file_kinds import has_many_tables, is_url, names_a_file
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
 from tools.schema import ColumnRef, Schema
 
@@ -149,7 +149,7 @@ DATABASE_KINDS: dict[str, DatabaseKind] = {
         "tools.databases.sqlalchemy_database:open_server",
     ),
     "sqlite": DatabaseKind(
-        lambda sources: names_a_file(sources[0]) and sources[0].startswith("sqlite"),
+        lambda given: (names_a_file(given[0]) and given[0].startswith("sqlite")) or has_many_tables(given),
         "tools.databases.sqlite_database:open_sqlite",
     ),
 }

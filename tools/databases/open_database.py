@@ -298,8 +298,9 @@ def open_database(
 ) -> Database:
     """Open a file, several files (each a table or more), a folder of files, or a database URL.
 
-    `engine` is the name of a kind in `DATABASE_KINDS`. "auto" takes the kind that recognises the source: it opens a DuckDB file
-    as it is, copies every other file into a private DuckDB database, and reaches a URL in its own dialect. "duckdb" takes files
+    `engine` is the name of a kind in `DATABASE_KINDS`. "auto" takes the kind that recognises the source: it opens as it is a
+    DuckDB file and a SQLite file of more than 250 tables, copies every other file into a private DuckDB database, and reaches
+    a URL in its own dialect. "duckdb" takes files
     only; "sqlite" takes one SQLite file and runs SQLite's dialect on it. `isolated`: files are copied and queries run in
     processes of their own, which can be killed.
     Raises OpenError, whose one line says what to do.
@@ -320,7 +321,7 @@ def open_uploads(files: Sequence[Path], choices: Choices = DETECTED) -> tuple[Da
     that no process but bounded ones reads what is in them. Raises OpenError."""
 
     given = [str(file) for file in files]
-    if _kind_of(given, "auto") is not DATABASE_KINDS["duckdb"]:
+    if _kind_of(given, "auto") not in (DATABASE_KINDS["duckdb"], DATABASE_KINDS["sqlite"]):
         return open_database(given, isolated=True), ()
     database, sheets = copy_apart_all(given, choices)
     return IsolatedDatabase(database), sheets

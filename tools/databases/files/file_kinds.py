@@ -13,14 +13,16 @@ import codecs
 import gzip
 import io
 import re
+import sqlite3
 import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Literal, TextIO
+from urllib.parse import quote
 
 from tools.result import OpenError
 
@@ -155,6 +157,25 @@ def file_kind(path: Path) -> FileKind | None:
     if kind is not None and not head:
         raise OpenError(f"{path} is empty")
     return kind
+
+
+MANY_TABLES = 250  # of a SQLite file; copying takes about 15 ms of processor time for each
+
+
+def has_many_tables(given: Sequence[str]) -> bool:
+    """Whether the sources are one SQLite file with so many tables that it is read where it is, instead of copied."""
+    if len(given) != 1 or is_url(given[0]):
+        return False
+    path = Path(given[0]).expanduser()
+    try:
+        if not path.is_file() or file_kind(path) != "sqlite":
+            return False
+        place = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"  # which leaves nothing next to the file
+        with closing(sqlite3.connect(place, uri=True)) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()
+    except (OSError, OpenError, sqlite3.Error):
+        return False
+    return int(count) > MANY_TABLES
 
 
 def sources(path: Path) -> list[tuple[Path, FileKind]]:
