@@ -214,7 +214,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         ),
         Stage(
             "measured pools",
-            "train verifier collect --held-out --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
+            "train verifier collect --dataset held_out --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
             "--out {out}/measured",
             "measured/records.jsonl",
         ),

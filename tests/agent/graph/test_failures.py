@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.calibration import Calibration
-from agent.context import AgentContext, AgentOptions
+from agent.context import AgentContext, AgentOptions, Larger
 from agent.conversation import Answer, Conversation, Retry
 from agent.observe.audit import FAILURE, OPTIONAL_STEPS, AuditLog, Trail, Wanted
 from agent.observe.events import Answered, Asked, Event
@@ -28,7 +28,7 @@ from tools.databases.open_database import open_database
 
 PLAN, COUNT = "singer: country | SELECT COUNT(*) FROM _ WHERE _", "SELECT COUNT(*) FROM singer WHERE country = 'France'"
 QUESTION, ROWS = "How many singers are from France?", [[2]]
-KEEP_THE_ROWS = ("doubt", "answer")
+KEEP_THE_ROWS = ("doubt", "escalate", "answer")
 DOUBTS_ALL = Calibration(-2.0, {}, 0.5)
 Ask = Callable[[Conversation], Iterator[Event]]
 
@@ -48,11 +48,20 @@ def _in_doubt(conversation: Conversation) -> Iterator[Event]:
     return conversation.events("What is the highest age?")
 
 
+def _escalated(conversation: Conversation) -> Iterator[Event]:
+    """The model is sure of nothing, and there is a larger one."""
+    larger = ScriptedModel(responses=[f"```sql\n{COUNT}\n```"])
+    conversation.toolbox.larger = Larger("larger", larger, load_profile("chat"))
+    conversation.toolbox.calibration = DOUBTS_ALL
+    return conversation.events(QUESTION)
+
+
 # What leads through a node that not every question passes: lines of the model, options, and how the question is asked.
 WAYS: dict[str, tuple[tuple[str, ...], dict[str, Any], Ask]] = {
     "adapt": ((), {}, _following),
     "clarify": ((PLAN, COUNT), {"clarify": True}, _plainly),
     "refine": ((PLAN, "SELECT nonsense_xyz FROM singer"), {}, _plainly),
+    "escalate": ((PLAN, COUNT), {}, _escalated),
     "vary": ((PLAN, COUNT), {}, lambda talk: talk.events(QUESTION, again=Retry(refused=(COUNT,)))),
 }
 
@@ -97,6 +106,7 @@ STEPS = {
     "repair": Step("agent.candidates.repair_query"),
     "confidence": Step(f"{_DOUBT}.judge"),
     "readings": Step(f"{_DOUBT}.other_plans", rerank=True),
+    "escalate": Step(f"{_WRITE}._by_larger", ask=_escalated),
     "present": Step(f"{_ANSWER}.present"),
     "sentence": Step(f"{_ANSWER}.sentence"),
     "remember": Step(f"{_ANSWER}.turn_of"),

@@ -32,8 +32,8 @@ STEP_KEYS = {
 ANSWER_KEYS = {
     "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
     "plain_total_ms", "error", "continues", "shown", "example", "confidence", "probably_wrong", "doubts",
-    "alternatives", "votes",
-    "features",
+    "alternatives", "votes", "plans",
+    "features", "escalated",
 }  # fmt: skip
 
 
