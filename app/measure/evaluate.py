@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from agent.assemble import load_model
 from agent.context import AgentOptions
-from app.shared import exit_codes, options, output, process
+from app.shared import exit_codes, options, output
 from app.shared.options import Asking, Decoding, fixed, spread
 from app.shared.process import load_extensions
 from eval.accuracy.ablation import KINDS
@@ -101,8 +101,8 @@ def evaluate(
     part: Part = "choosing",
     first_turn: FirstTurn = "own",
     at_once: AtOnce = 1,
-    ray: process.Ray = None,
-    ray_workers: process.RayWorkers = None,
+    ray: options.Ray = None,
+    ray_workers: options.RayWorkers = None,
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     timeout: options.Timeout = 30.0,

@@ -93,6 +93,16 @@ EngineOption = Annotated[
         "--engine", callback=known_engine, help="What opens it: auto, duckdb, or sqlite for SQLite's own dialect."
     ),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Decode on a Ray cluster: host:port, auto, or local. The results are the same."
+    ),
+]
+RayWorkers = Annotated[
+    int | None,
+    typer.Option("--ray-workers", min=1, help="Number of models. Default: one per GPU, or per machine without one."),
+]
 Model = Annotated[
     str,
     typer.Option(

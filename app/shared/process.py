@@ -26,22 +26,9 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from app.shared import exit_codes
-
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray", metavar="ADDRESS", help="Decode on a Ray cluster: host:port, auto, or local. The results are the same."
-    ),
-]
-RayWorkers = Annotated[
-    int | None,
-    typer.Option("--ray-workers", min=1, help="Number of models. Default: one per GPU, or per machine without one."),
-]
 
 BASE_MB, PER_CORE_MB = 900, 100
 """The need of Python, DuckDB and its threads, measured on two cores; with less there was a segmentation fault."""

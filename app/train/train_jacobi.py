@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.shared import exit_codes, options, output, process
+from app.shared import exit_codes, options, output
 from app.shared.options import spread
 from app.train.run_options import Collection, PackedAs, PacksOnly, Recipe, StopToken, run, stop_on_signals
 from training.jacobi.states import Guess, JacobiConfig, jacobi_objective
@@ -86,8 +86,8 @@ def collect(
     of: Collection,
     block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block.")] = 16,
     first_guess: Guess = "prompt",
-    ray: process.Ray = None,
-    ray_workers: process.RayWorkers = None,
+    ray: options.Ray = None,
+    ray_workers: options.RayWorkers = None,
 ) -> None:
     """Decode the prompts greedily with Jacobi's method and keep every state. Progress on stderr; counts on stdout.
 

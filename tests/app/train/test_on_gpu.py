@@ -14,8 +14,6 @@ from app.cli import app
 from app.shared import exit_codes
 from decoding.checkpoints.adapter import read_adapter
 from tests.decoding.models.tiny_models import tiny_checkpoint
-from tests.decoding.models.training_data import agent_groups
-from training.packs.groups import group_line
 
 RUN = ("--pack-tokens", "256", "--dtype", "fp32", "--device", "cpu", "--accumulate", "1", "--steps", "2", "--seed", "3")
 SMALL = (*RUN, "--rank", "4")
@@ -43,18 +41,6 @@ ABSENT = {
     "platformdirs",
     "gguf",
 }
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_checkpoint(tmp_path_factory.mktemp("tiny")))
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("data") / "groups.jsonl"
-    path.write_text("".join(map(group_line, agent_groups(3, 4))), encoding="utf-8")
-    return str(path)
 
 
 def train(*words: str) -> dict[str, Any]:

@@ -40,7 +40,6 @@ from decoding.heads.kinds import KINDS
 from decoding.serving.load import load_text_decoder
 from decoding.tokenizer import Tokenizer
 from tests.decoding.models.jacobi_data import ending_checkpoint
-from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 from training.heads.responses import Response
 from training.packs.collect import RecordLog
@@ -51,18 +50,6 @@ from training.run.gpu_model import new_factors
 from training.run.progress import read_log
 
 SMALL = ("--pack-tokens", "256", "--dtype", "fp32", "--rank", "4", "--accumulate", "1")
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_checkpoint(tmp_path_factory.mktemp("tiny")))
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("data") / "groups.jsonl"
-    path.write_text("".join(map(group_line, agent_groups(3, 4))), encoding="utf-8")
-    return str(path)
 
 
 def run(*args: str) -> Result:

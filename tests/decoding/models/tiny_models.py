@@ -13,6 +13,19 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+SIZES: dict[str, Any] = {
+    "vocab_size": 320,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+    "initializer_range": 0.3,  # sharp enough that greedy text is not one token for ever
+}
+
 Family = Literal["llama", "qwen2", "qwen3"]
 FAMILIES: tuple[Family, ...] = ("llama", "qwen2", "qwen3")
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -44,21 +57,8 @@ def tiny_checkpoint(
     `config` overrides any field of the family's transformers configuration, e.g. `num_hidden_layers=3`.
     """
     config_class, model_class = _CLASSES[family]
-    fields = {
-        "vocab_size": vocab,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 512,
-        "tie_word_embeddings": tie,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-        "initializer_range": 0.3,  # sharp enough that greedy text is not one token for ever
-    }
+    fields = SIZES | {"vocab_size": vocab, "tie_word_embeddings": tie}
+    fields |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config_class(**(fields | config))).to(dtype)

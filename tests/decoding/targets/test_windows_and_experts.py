@@ -24,22 +24,10 @@ from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
-from tests.decoding.models.tiny_models import tiny_checkpoint
+from tests.decoding.models.tiny_models import SIZES, tiny_checkpoint
 
 WINDOW = 48
 PROMPT = tuple(range(3, 30))
-SIZES: dict[str, Any] = {
-    "vocab_size": 320,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": True,
-    "initializer_range": 0.3,
-}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
