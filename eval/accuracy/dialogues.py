@@ -54,11 +54,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A dialogue. `database` is `EXAMPLE` or a path."""
+    """A dialogue. `database` is `EXAMPLE` or a path, `engine` the engine whose dialect its gold queries have."""
 
     id: str
     database: str
     turns: tuple[Turn, ...]
+    engine: str = "auto"
 
     def turn_id(self, number: int) -> str:
         """The id that records use for the turn of this number, from 1: d01/2."""
@@ -93,7 +94,7 @@ def read_dialogues(file: Path) -> list[Dialogue]:
 def authored_dialogues(data: Path, part: Part) -> list[Dialogue]:
     """The dialogues of a part of the authored data (see `eval.datasets.authored`). Raises `DatasetError`."""
     return [
-        Dialogue(f"{each.name}/{number}", str(file), tuple(Turn(**turn) for turn in line["turns"]))
+        Dialogue(f"{each.name}/{number}", str(file), tuple(Turn(**turn) for turn in line["turns"]), "sqlite")
         for each in read_authored(data, part)
         for file in (made_database(each),)
         for number, line in enumerate(each.dialogues, 1)
@@ -344,7 +345,7 @@ class Databases:
         """The dialogue's database."""
         if dialogue.database not in self._open:
             path = example_database(cache_root()) if dialogue.database == EXAMPLE else dialogue.database
-            self._open[dialogue.database] = open_database(path)
+            self._open[dialogue.database] = open_database(path, engine=dialogue.engine)
         return self._open[dialogue.database]
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ import json
 import lzma
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -24,7 +25,7 @@ from typer.testing import CliRunner
 from agent.prompts.compact import hints
 from agent.prompts.slots import Plan, PlannedTable
 from app.cli import app
-from eval.accuracy.dialogues import authored_dialogues
+from eval.accuracy.dialogues import Databases, authored_dialogues
 from eval.datasets.authored import Authored, Part, json_lines, load_authored, made_database, pack, read_authored, unpack
 from eval.datasets.official import DatasetError, Example, Question
 from eval.datasets.selection import load_dataset, sampled
@@ -98,6 +99,8 @@ def test_questions_and_turns_are_read(tmp_path: Path) -> None:
     assert load_authored(data, "train") == []
     (dialogue,) = authored_dialogues(data, "choosing")
     assert (dialogue.id, dialogue.database, len(dialogue.turns)) == ("pets/1", str(example.database), 1)
+    with closing(Databases([dialogue], timeout_s=5)) as databases:  # it runs the gold queries, which are SQLite's
+        assert databases.of(dialogue).dialect == "sqlite"
 
 
 def test_a_folder_without_data_is_told(tmp_path: Path) -> None:
