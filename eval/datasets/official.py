@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from decoding.tokenizer import Tokenizer
-from eval.scoring.spider_parse import Tables, UnreadableError, parse
-from eval.scoring.spider_rules import hardness, load_schemas
+from eval.scoring.spider_rules import hardness
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +42,15 @@ class DatasetError(Exception):
 
 
 def load_spider(data: Path) -> list[Example]:
-    """Read Spider's dev part. `data` holds dev.json, tables.json and database/DB/DB.sqlite. Raises `DatasetError`."""
-    entries = _read_json(data / "dev.json", "Spider's folder holds dev.json, tables.json and database/")
-    schemas = load_schemas(_existing(data / "tables.json", "Spider's folder holds dev.json, tables.json and database/"))
+    """Read Spider's dev part. `data` holds dev.json and database/DB/DB.sqlite. Raises `DatasetError`."""
+    entries = _read_json(data / "dev.json", "Spider's folder holds dev.json and database/")
     return [
         Example(
             id=str(index),
             db_id=entry["db_id"],
             question=entry["question"],
             gold=entry["query"],
-            difficulty=spider_difficulty(entry["query"], schemas.get(entry["db_id"])),
+            difficulty=hardness(entry["query"]) or "",
             database=database_file(data / "database", entry["db_id"]),
         )
         for index, entry in enumerate(entries)
@@ -95,23 +93,11 @@ def database_file(folder: Path, db_id: str) -> Path | None:
     return file if file.is_file() else None
 
 
-def spider_difficulty(gold: str, tables: Tables | None) -> str:
-    """Spider's hardness; "" if the gold query cannot be parsed."""
-    try:
-        return hardness(parse(gold, tables)) if tables is not None else ""
-    except UnreadableError:
-        return ""
-
-
-def _existing(file: Path, layout: str) -> Path:
+def _read_json(file: Path, layout: str) -> list[dict[str, Any]]:
     if not file.is_file():
         raise DatasetError(f"{file} is not there: {layout}")
-    return file
-
-
-def _read_json(file: Path, layout: str) -> list[dict[str, Any]]:
     try:
-        entries = json.loads(_existing(file, layout).read_text(encoding="utf-8"))
+        entries = json.loads(file.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise DatasetError(f"{file} is not JSON: {error}") from error
     if not isinstance(entries, list):

@@ -26,7 +26,6 @@ from eval.datasets.official import (
     database_file,
     load_bird,
     load_spider,
-    spider_difficulty,
     spider_questions,
     syn_questions,
 )
@@ -34,7 +33,7 @@ from eval.datasets.registry import DATASETS
 from eval.scoring.bird import BIRD as BIRD_RULES
 from eval.scoring.rules import Rules
 from eval.scoring.spider_rules import SPIDER as SPIDER_RULES
-from eval.scoring.spider_rules import load_schemas, plug_in_value
+from eval.scoring.spider_rules import hardness, plug_in_value
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 
@@ -55,14 +54,13 @@ class Dataset:
 
 def load_held_out(data: Path, wording: Literal["spider", "spider_syn"]) -> list[Example]:
     """The questions on the held-out databases. `data` holds spider/ and spider_syn/. Raises DatasetError."""
-    schemas = load_schemas(data / "spider" / "tables.json")
     return [
         Example(
             id=question.id.split("/")[1],
             db_id=question.db_id,
             question=question.text,
             gold=question.gold,
-            difficulty=spider_difficulty(question.gold, schemas.get(question.db_id)),
+            difficulty=hardness(question.gold) or "",
             database=database_file(data / "spider" / "database", question.db_id),
         )
         for question in _READERS[wording](data)
