@@ -125,11 +125,6 @@ def prefilled_tokens(rounds: Sequence[Round]) -> int:
     return rounds[0].pending if rounds else 0
 
 
-def commit_histogram(rounds: Iterable[Round]) -> dict[int, int]:
-    """How many rounds committed 1, 2, ... tokens."""
-    return dict(sorted(Counter(len(r.committed) for r in rounds).items()))
-
-
 def acceptance_by_depth(rounds: Iterable[Round]) -> dict[int, float]:
     """For each draft depth, the share of the rounds drafting that deep in which a token was accepted there."""
     drafted, accepted = rounds_by_depth(rounds)

@@ -38,7 +38,7 @@ from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.official import Example
 from eval.datasets.selection import dataset_named
 from eval.scoring.rules import Rules
-from eval.speed.agent_calls import Call, CallRecorder, agent_calls, count, plain_model
+from eval.speed.agent_calls import Call, CallRecorder, agent_calls, plain_model
 
 TOLERANCE = 0.5
 """The widest gap, in logits, that counts as a near-tie: two steps of bf16 between logits of 32 and 64."""
@@ -125,8 +125,6 @@ class Measured:
     wall_ms: float  # with the prompt in the prefix cache
     prefill_ms: float  # time of the agent's own first forward for this text
     equal: bool  # whether the text equals plain decoding's
-    fast_forwarded: int
-    stationary: int
     drafted_tokens: int  # nodes that were verified
     draft_ms: float
     target_ms: float
@@ -244,8 +242,7 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
     equal = again.text == call.generation.text
     # A method may commit tokens past a stop string in its last forward; these do not count.
     beyond = max(len(again.tokens) - len(call.generation.tokens), 0) if equal else 0
-    counts, metrics = count(again.rounds), measure(again.rounds)
-    drafted, accepted = rounds_by_depth(again.rounds)
+    metrics, (drafted, accepted) = measure(again.rounds), rounds_by_depth(again.rounds)
     return Measured(
         step=call.step,
         method=method.name,
@@ -256,8 +253,6 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
         wall_ms=wall_ms,
         prefill_ms=call.generation.rounds[0].target_ms,
         equal=equal,
-        fast_forwarded=counts.fast_forwarded - beyond,
-        stationary=counts.stationary,
         drafted_tokens=metrics.drafted_tokens,
         draft_ms=metrics.draft_ms,
         target_ms=metrics.target_ms,

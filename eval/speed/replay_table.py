@@ -24,11 +24,10 @@ class Row:
     the same checkpoint / forwards of this method. Under a grammar, the latter is the fairer of the two, since a method may
     have to guess tokens that the grammar gives plain decoding for free. speedup: over plain decoding with the same
     checkpoint, without prefill; speedup_with_prefill: with the agent's own prefill time added to both. speedup_vs_first:
-    tokens/s relative to plain decoding with the first checkpoint, 0 where that wrote nothing. fast_forwarded, stationary:
-    CLLM's Table 3, per text. widest_gap: over the texts that are not equal (`eval.speed.replay`). nodes_per_forward: drafted
-    tokens that a forward verifies.
-    draft_ms, target_ms, verify_ms: per forward. acceptance_by_depth: from depth 1, the share of the rounds that drafted to
-    a depth and accepted a token there.
+    tokens/s relative to plain decoding with the first checkpoint, 0 where that wrote nothing. widest_gap: over the
+    texts that are not equal (`eval.speed.replay`). nodes_per_forward: drafted tokens that a forward verifies. draft_ms,
+    target_ms, verify_ms: per forward. acceptance_by_depth: from depth 1, the share of the rounds that drafted to a depth and
+    accepted a token there.
     """
 
     checkpoint: str
@@ -46,8 +45,6 @@ class Row:
     speedup_vs_first: float
     equal: int  # number of texts equal to plain decoding's
     widest_gap: float
-    fast_forwarded: float
-    stationary: float
     nodes_per_forward: float
     draft_ms: float
     target_ms: float
@@ -134,8 +131,6 @@ def _row(checkpoint: str, method: str, part: str, runs: Sequence[Measured], firs
         speedup_vs_first=_tokens_per_s(own) / (_tokens_per_s(_of(first, PLAIN.name)) or float("inf")),
         equal=sum(run.equal for run in own),
         widest_gap=max(run.gap for run in own),
-        fast_forwarded=sum(run.fast_forwarded for run in own) / len(own),
-        stationary=sum(run.stationary for run in own) / len(own),
         nodes_per_forward=sum(run.drafted_tokens for run in own) / forwards,
         draft_ms=sum(run.draft_ms for run in own) / forwards,
         target_ms=sum(run.target_ms for run in own) / forwards,
@@ -201,8 +196,6 @@ def markdown(summary: Mapping[str, Any]) -> str:
         "tok/s": "tokens_per_s",
         "with prefill": "speedup_with_prefill",
         "x first plain": "speedup_vs_first",
-        "ff": "fast_forwarded",
-        "stationary": "stationary",
         "equal": "equal",
         "widest gap": "widest_gap",
         "texts": "texts",

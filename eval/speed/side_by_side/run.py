@@ -28,7 +28,7 @@ from agent.context import AgentOptions
 from decoding.checkpoints.catalog import resolve
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import LookupCorpus
-from decoding.engine.rounds import Metrics, Round, acceptance_by_depth, commit_histogram, measure
+from decoding.engine.rounds import Metrics, Round, acceptance_by_depth, measure
 from decoding.engine.target import AnyTarget
 from decoding.errors import ModelError
 from decoding.methods.registry import load_method
@@ -174,11 +174,6 @@ def _difference(run: Run, plain: Run) -> dict[str, int] | None:
     pairs = zip(run.tokens, plain.tokens, strict=False)
     shorter = min(len(run.tokens), len(plain.tokens))
     return {"prompt": run.prompt, "token": next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)}
-
-
-def histogram(runs: Iterable[Run], name: str) -> dict[int, int]:
-    """How often a round of this method committed 1, 2, ... tokens."""
-    return commit_histogram(r for run in runs if run.decoder == name for r in run.rounds)
 
 
 def mean_prompt_tokens(runs: Iterable[Run]) -> float:

@@ -58,7 +58,6 @@ from eval.speed.side_by_side.run import (
     PeerProcess,
     Prompt,
     Run,
-    histogram,
     peer_model,
     peers_of,
     rows,
@@ -96,7 +95,6 @@ def test_every_method_has_a_row_and_equals_plain(runs: list[Run]) -> None:
     assert table["plain"].tokens_per_forward == 1.0
     assert table["plain"].speedup_vs_plain == 1.0
     assert all(row.tokens == table["plain"].tokens for row in table.values())
-    assert sum(histogram(runs, "plain")) == 1, "plain commits one token a round"
 
 
 def test_a_difference_is_found_where_it_is(runs: list[Run]) -> None:

@@ -123,7 +123,7 @@ def test_every_default_method_is_there() -> None:
 
 def measured(step: str, method: str, tokens: int, forwards: int, wall_ms: float) -> Measured:
     return Measured(
-        step, method, tokens, tokens + 2, 2, forwards, wall_ms, 50.0, True, tokens - forwards, 1, 3 * forwards,
+        step, method, tokens, tokens + 2, 2, forwards, wall_ms, 50.0, True, 3 * forwards,
         0.1 * wall_ms, 0.8 * wall_ms, 0.1 * wall_ms, [forwards, forwards - 1], [forwards, 1],
     )  # fmt: skip
 
@@ -143,7 +143,7 @@ def test_figures_are_ratios_of_sums() -> None:
     assert a_j.speedup_with_prefill == (400 + 100) / (150 + 100)
     assert a_j.tokens_per_s == pytest.approx(1e3 * 46 / 150)
     assert b_j.speedup_vs_first == pytest.approx((22 / 50) / (44 / 400)) and b_plain.speedup == a_plain.speedup == 1.0
-    assert (a_j.fast_forwarded, a_j.stationary, a_j.nodes_per_forward, a_j.texts) == (16.0, 1.0, 3.0, 2)
+    assert (a_j.nodes_per_forward, a_j.texts) == (3.0, 2)
     steps = {(row.checkpoint, row.method, row.part): row for row in rows(records, by_step(records))}
     assert steps["a", "j", "generate"].tokens_per_forward == 6.4 and ("b", "j", "generate") not in steps
     assert (a_j.draft_ms, a_j.target_ms, a_j.verify_ms) == pytest.approx((1.5, 12.0, 1.5))
