@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,40 +29,23 @@ from training.run.base import Base, Subject, Subjects, language_model
 from training.run.progress import Reporter, World, join, learning_rate, leave, length_of
 
 
-class Masters(Protocol):
-    """Every process calls every method, in the same order.
+class Masters:
+    """The fp32 weights that AdamW updates; the model computes with these themselves.
 
-    leaves: the tensors that AdamW updates, by the names of the trained tensors; they have gradients after `add_up`.
+    Every process calls every method, in the same order. leaves: the weights by the names of the trained tensors; they have
+    gradients after `add_up`.
     """
 
     leaves: Mapping[str, Tensor]
+
+    def __init__(self, trained: Mapping[str, Tensor], world: World) -> None:
+        self.leaves, self._world = trained, world
 
     def collect(self) -> None:
         """Take in the gradients of a backward pass; to be called after each one."""
 
     def add_up(self, loss: Tensor) -> Tensor:
         """Sum the gradients, and `loss` in place, over all processes; returns the norm of the whole gradient."""
-
-    def spread(self) -> None:
-        """Give the model the weights that AdamW has updated."""
-
-    def whole(self, name: str, leaf: Tensor) -> Tensor:
-        """A leaf, or a moment of one, in full on the CPU; only the leader gets that."""
-
-    def part(self, whole: Tensor) -> Tensor:
-        """This process's part of a leaf or a moment: the inverse of `whole`."""
-
-
-class Whole:
-    """The model computes with the fp32 weights themselves."""
-
-    def __init__(self, trained: Mapping[str, Tensor], world: World) -> None:
-        self.leaves, self._world = trained, world
-
-    def collect(self) -> None:
-        pass
-
-    def add_up(self, loss: Tensor) -> Tensor:
         gradients: list[Tensor] = []
         for leaf in self.leaves.values():
             if leaf.grad is None:  # this process had no pack
@@ -72,16 +55,18 @@ class Whole:
         return get_total_norm(gradients)
 
     def spread(self) -> None:
-        pass
+        """Give the model the weights that AdamW has updated."""
 
     def whole(self, name: str, leaf: Tensor) -> Tensor:
+        """A leaf, or a moment of one, in full on the CPU; only the leader gets that."""
         return leaf.detach().cpu() if self._world.leads else leaf.detach()
 
     def part(self, whole: Tensor) -> Tensor:
+        """This process's part of a leaf or a moment: the inverse of `whole`."""
         return whole
 
 
-class Sharded:
+class Sharded(Masters):
     """Weights, moments and gradients in fp32 are sharded among the processes; the model computes with a copy in its own type.
 
     This is ZeRO (arXiv 1910.02054) for states and gradients, per tensor: in bf16 and with n processes, a weight takes
@@ -91,9 +76,7 @@ class Sharded:
 
     def __init__(self, trained: Mapping[str, Tensor], world: World) -> None:
         self._trained, self._world = trained, world
-        self.leaves: Mapping[str, Tensor] = {
-            name: world.part(copy.detach().float()).clone() for name, copy in trained.items()
-        }
+        self.leaves = {name: world.part(copy.detach().float()).clone() for name, copy in trained.items()}
 
     def collect(self) -> None:
         for name, copy in self._trained.items():
@@ -124,7 +107,7 @@ class Optimizer:
     """Clips the gradients, takes a step, and zeroes them. `trained`: the leaves by name."""
 
     def __init__(self, trained: Mapping[str, Tensor], config: TrainConfig, world: World) -> None:
-        self._masters: Masters = Sharded(trained, world) if config.sharded else Whole(trained, world)
+        self._masters = Sharded(trained, world) if config.sharded else Masters(trained, world)
         self._clip, self._names = config.clip, list(trained)  # in the order in which AdamW numbers them
         self._adamw = torch.optim.AdamW(
             [self._masters.leaves[name] for name in self._names],

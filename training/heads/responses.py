@@ -21,7 +21,7 @@ from decoding.engine.sampler import Sampler
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import TextDecoder
 from decoding.tokenizer import Tokenizer
-from training.packs.collect import Asked, RecordLog, Share, answer_of, collect_answers, fault, read_records
+from training.packs.collect import Asked, Prompted, RecordLog, Share, answer_of, collect_answers, fault, read_records
 from training.packs.groups import Group, TokenPair, TrainingDataError, validated
 
 FILE = "responses.jsonl"
@@ -38,20 +38,10 @@ class Collecting(Share):
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class Response(Prompted):
     """A prompt and the target's answers. The module's docstring describes the fields."""
 
-    id: str
-    step: str
-    prompt: str
-    prompt_ids: tuple[int, ...]
-    prefix: int
     answers: tuple[tuple[int, ...], ...]
-
-    @property
-    def group(self) -> tuple[int, ...]:
-        """The prefix that the prompts of its group share."""
-        return self.prompt_ids[: self.prefix]
 
     def pairs(self) -> list[TokenPair]:
         """Its answers as pairs to be packed."""
@@ -83,10 +73,6 @@ class _Responses:
     tokenizer: Tokenizer
     how: Collecting
 
-    @property
-    def free_text(self) -> bool:
-        return self.how.free_text
-
     def requests(self, asked: Asked) -> list[Request]:
         seeded = Sampler(self.how.temperature, self.how.seed)
         samplers = [Sampler(), *(seeded.derive(asked.prompt, i) for i in range(self.how.samples))]
@@ -103,9 +89,11 @@ class _Responses:
         return recall
 
     def record(self, asked: Asked, requests: Sequence[Request], rounds: Sequence[Sequence[Round]]) -> Response | str:
-        if why := fault(self.tokenizer, rounds[0], self.free_text):
+        if why := fault(self.tokenizer, rounds[0], self.how.free_text):
             return why
-        answers = dict.fromkeys(answer_of(each) for each in rounds if not fault(self.tokenizer, each, self.free_text))
+        answers = dict.fromkeys(
+            answer_of(each) for each in rounds if not fault(self.tokenizer, each, self.how.free_text)
+        )
         return Response(asked.pair.id, asked.pair.step, asked.prompt, asked.ids, asked.prefix, tuple(answers))
 
 

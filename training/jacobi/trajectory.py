@@ -39,7 +39,7 @@ from decoding.methods.mask_guesses import FirstGuess
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import TextDecoder
 from decoding.tokenizer import Tokenizer
-from training.packs.collect import Asked, RecordLog, Share, answer_of, collect_answers, fault, read_records
+from training.packs.collect import Asked, Prompted, RecordLog, Share, answer_of, collect_answers, fault, read_records
 from training.packs.groups import Group, TrainingDataError, validated
 
 FILE = "trajectories.jsonl"
@@ -47,22 +47,12 @@ State = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Trajectory:
+class Trajectory(Prompted):
     """The states through which one answer was decoded. The module's docstring describes the fields."""
 
-    id: str
-    step: str
-    prompt: str
-    prompt_ids: tuple[int, ...]
-    prefix: int
     answer_ids: tuple[int, ...]
     forwards: int
     blocks: tuple[tuple[State, ...], ...]
-
-    @property
-    def group(self) -> tuple[int, ...]:
-        """The prefix that the prompts of its group share."""
-        return self.prompt_ids[: self.prefix]
 
 
 def blocks_of(answer: Sequence[int], seen: Mapping[int, Sequence[State]], n: int) -> tuple[tuple[State, ...], ...]:
@@ -146,10 +136,6 @@ class Trajectories:
     tokenizer: Tokenizer
     how: Collecting
 
-    @property
-    def free_text(self) -> bool:
-        return self.how.free_text
-
     def requests(self, asked: Asked) -> list[Request]:
         n = self.how.block_size
         recorder = Recorder(load_method("jacobi", block_size=n, refill=False, first_guess=self.how.first_guess), n)
@@ -158,7 +144,7 @@ class Trajectories:
 
     def record(self, asked: Asked, requests: Sequence[Request], rounds: Sequence[Sequence[Round]]) -> Trajectory | str:
         answer = answer_of(rounds[0])
-        if why := fault(self.tokenizer, rounds[0], self.free_text):
+        if why := fault(self.tokenizer, rounds[0], self.how.free_text):
             return why
         recorder = requests[0].method
         assert isinstance(recorder, Recorder)

@@ -101,6 +101,22 @@ class Asked:
     prefix: int
 
 
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A prompt that was decoded. prefix: how many of its first tokens the prompts of its group share."""
+
+    id: str
+    step: str
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    prefix: int
+
+    @property
+    def group(self) -> tuple[int, ...]:
+        """The prefix that the prompts of its group share."""
+        return self.prompt_ids[: self.prefix]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """Which prompts are decoded, and how. max_new_tokens: by step. free_text: answers may have several lines and may be cut
@@ -122,9 +138,7 @@ class Kind(Protocol[Record_out]):
     """What is collected."""
 
     @property
-    def free_text(self) -> bool:
-        """As in `Share`."""
-        ...
+    def how(self) -> Share: ...
 
     def requests(self, asked: Asked) -> list[Request]:
         """The decodes of a prompt, at least one."""
@@ -228,7 +242,7 @@ def _decoded(decoder: TextDecoder, batch: Sequence[Asked], kind: Kind[Record]) -
     rounds: list[list[Round]] = [[] for _ in requests]
 
     def cut(sequence: int) -> bool:
-        return not kind.free_text and "\n" in decoder.tokenizer.decode(answer_of(rounds[sequence]))
+        return not kind.how.free_text and "\n" in decoder.tokenizer.decode(answer_of(rounds[sequence]))
 
     for r in decode(decoder.target, requests, cancelled=cut):
         rounds[r.sequence].append(r)
