@@ -135,7 +135,6 @@ def _int8_kernels() -> str:
 
 def _decoding() -> dict[str, Any]:
     from agent.assemble import DEFAULT_DECODER
-    from decoding.checkpoints.catalog import list_models
     from decoding.methods.registry import METHODS
 
     device = "cuda" if has_gpu() else "cpu"
@@ -149,7 +148,7 @@ def _decoding() -> dict[str, Any]:
         "damaged_models": _damaged_models(),
         "kept_values": _kept_values(cache_root() / "values"),
         "expected_speed": _expected_speed(),
-        "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
+        "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in listed()),
     }
 
 

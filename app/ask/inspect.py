@@ -72,8 +72,6 @@ def show_schema(source: DatabaseOptions, table: str | None, as_json: bool, as_sq
         try:
             found = [_named(database, table)] if table else list(database.schema().tables)
             if as_json:
-                from dataclasses import asdict
-
                 output.print_json([asdict(each) for each in found])
             elif as_sql:
                 from tools.sql.spelling import create_table
@@ -177,13 +175,13 @@ def sql(
         written = export_rows(outcome, out) if out and not isinstance(outcome, QueryError) else ""
     if isinstance(outcome, QueryError):
         if as_json:
-            output.print_json({"error": _as_dict(outcome)})
+            output.print_json({"error": asdict(outcome)})
         hint = f" (there is: {', '.join(outcome.candidates)})" if outcome.candidates else ""
         raise exit_codes.fail(
             f"{outcome.message}{hint}", exit_codes.REFUSED if outcome.kind == "refused" else exit_codes.DATABASE
         )
     if as_json:
-        output.print_json(_as_dict(outcome) | {"error": None})
+        output.print_json(asdict(outcome) | {"error": None})
     elif as_csv:
         output.print_csv(outcome.columns, outcome.rows)
     elif not out:
@@ -193,12 +191,6 @@ def sql(
     if outcome.truncated and (as_csv or out):
         told = f"only the first {len(outcome.rows):,} rows are written; --limit sets how many"
         raise exit_codes.fail(told, exit_codes.OK if query.limit else exit_codes.INCOMPLETE)
-
-
-def _as_dict(outcome: object) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return asdict(outcome)  # type: ignore[call-overload, no-any-return]
 
 
 POLL_S = 0.5

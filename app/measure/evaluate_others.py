@@ -26,8 +26,9 @@ from decoding.serving.text_decoder import SamplingParams
 from eval.accuracy.dialogues import BUNDLED, TurnRecord, ask_dialogues, authored_dialogues, in_short, read_dialogues
 from eval.accuracy.own_questions import OwnVerdict, judge, read_questions, summary
 from eval.accuracy.predict import ChatPredict
-from eval.accuracy.record import read_records
+from eval.accuracy.record import Record, read_records
 from eval.accuracy.run import evaluate
+from eval.accuracy.translation import check_translation
 from eval.datasets.selection import SPIDER, in_order, load_dataset
 from tools.result import Limits
 
@@ -100,10 +101,6 @@ def translation(
     """Translate SQL that was written for SQLite, run it by --engine, and count the statements that return SQLite's rows, and
     the others by how they differ. Needs no model.
     """
-    from eval.accuracy.record import Record, read_records
-    from eval.accuracy.translation import check_translation
-    from eval.datasets.selection import load_dataset
-
     with exit_codes.plain_errors():
         examples = [e for e in load_dataset("spider", data, limit=limit, sample=sample, db=db_id) if e.executable]
         if written is None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from secrets import token_urlsafe
 from time import sleep
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -180,7 +180,8 @@ def _serve(workspace: "Workspace", serving: "Serving", browser: bool) -> None:
     try:
         address, close = serve(workspace, serving)
     except OSError as error:
-        raise exit_codes.fail(f"cannot listen on {serving.host}: {_reason(error)}", exit_codes.USAGE) from error
+        reason = str(error).strip().splitlines()[0]
+        raise exit_codes.fail(f"cannot listen on {serving.host}: {reason}", exit_codes.USAGE) from error
     print(f"The chat is at {address} (stop: Ctrl+C)", file=sys.stderr, flush=True)
     if browser:
         webbrowser.open(address)
@@ -191,7 +192,3 @@ def _serve(workspace: "Workspace", serving: "Serving", browser: bool) -> None:
         print("stopped", file=sys.stderr)
     finally:
         close()
-
-
-def _reason(error: Any) -> str:
-    return str(error).strip().splitlines()[0]

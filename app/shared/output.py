@@ -132,8 +132,6 @@ _UNBOUNDED = 100_000
 
 def console() -> Console:
     """stdout; without a width where it is no terminal."""
-    import sys
-
     return Console() if sys.stdout.isatty() else Console(width=_UNBOUNDED)
 
 
@@ -166,7 +164,7 @@ def cell_of(value: Any) -> str:
 
 def _is_numeric(cells: Sequence[Any]) -> bool:
     known = [cell for cell in cells if cell is not None]
-    return bool(known) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in known)
+    return bool(known) and all(isinstance(cell, int | float | Decimal) and not isinstance(cell, bool) for cell in known)
 
 
 def _fitting(texts: Sequence[Sequence[str]], at_right: Sequence[bool], width: int) -> int:
@@ -211,14 +209,9 @@ def for_stdout(text: str) -> str:
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], truncated: bool = False) -> None:
     """Print the first rows of a query as a table, and how many there are; all of them where stdout is no terminal."""
     most = SHOWN_ROWS if sys.stdout.isatty() else len(rows)
-    numeric = [_is_number_column([row[place] for row in rows]) for place in range(len(columns))]
+    numeric = [_is_numeric([row[place] for row in rows]) for place in range(len(columns))]
     print_table(columns, [[_exact(cell) for cell in row] for row in rows[:most]], numeric)
     _print_count(len(rows), most, truncated)
-
-
-def _is_number_column(cells: Sequence[Any]) -> bool:
-    known = [cell for cell in cells if cell is not None]
-    return bool(known) and all(isinstance(cell, int | float | Decimal) and not isinstance(cell, bool) for cell in known)
 
 
 def _exact(cell: Any) -> str:

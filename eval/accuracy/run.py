@@ -168,6 +168,7 @@ def _record(example: Example, prediction: Prediction | None, scorer: Scorer) -> 
 
 
 def _make_record(example: Example, prediction: Prediction, verdict: Verdict) -> Record:
+    answer = {name: getattr(prediction, name) for name in Prediction.__slots__ if name not in ("sql", "error")}
     return Record(
         id=example.id,
         db_id=example.db_id,
@@ -178,20 +179,11 @@ def _make_record(example: Example, prediction: Prediction, verdict: Verdict) -> 
         correct=verdict.correct,
         error=verdict.error if prediction.sql.strip() or verdict.gold_error else "no prediction",
         difficulty=example.difficulty,
-        wall_ms=prediction.wall_ms,
-        new_tokens=prediction.new_tokens,
-        target_forwards=prediction.target_forwards,
-        steps=prediction.steps,
         prediction_error=prediction.error,
-        continues=prediction.continues,
-        confidence=prediction.confidence,
-        probably_wrong=prediction.probably_wrong,
-        features=prediction.features,
-        votes=prediction.votes,
-        alternatives=prediction.alternatives,
         gold_error=verdict.gold_error,
         soft_f1=verdict.soft_f1,
         ves_reward=verdict.ves_reward,
+        **answer,
     )
 
 

@@ -43,8 +43,8 @@ def expected_calibration_error(judged: Judged, bins: int = BINS) -> float | None
     """
     if not judged:
         return None
-    found = [_in_bin(part) for part in np.array_split(_sorted(judged), min(bins, len(judged)))]
-    return round(sum(count * abs(mean - share) for mean, share, count in found) / len(judged), 4)
+    parts = np.array_split(_sorted(judged), min(bins, len(judged)))
+    return round(sum(len(part) * abs(float(np.subtract(*part.mean(0)))) for part in parts) / len(judged), 4)
 
 
 def curve(judged: Judged) -> dict[str, float]:
@@ -85,10 +85,6 @@ def trust(judged: Judged, headed: Sequence[bool]) -> Mapping[str, Any] | None:
 
 def _sorted(judged: Judged) -> npt.NDArray[np.float64]:
     return np.array(sorted(judged), np.float64)
-
-
-def _in_bin(part: npt.NDArray[np.float64]) -> tuple[float, float, int]:
-    return float(part[:, 0].mean()), float(part[:, 1].mean()), len(part)
 
 
 _Z_95 = 1.959963984540054

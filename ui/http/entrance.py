@@ -106,15 +106,13 @@ class Entrance:
         chat = parse_qs(scope["query_string"].decode("latin-1")).get("chat", [""])[0]
         to = f"/?chat={chat}" if chat.isalnum() else "/"
         response = RedirectResponse(to, 303, {"cache-control": "no-store"})
-        self._set(
-            response, scope, self._key_name, self._key, A_YEAR_S
-        )  # a bookmark works for as long as the token does
+        self._set(response, scope, self._key_name, self._key)  # a bookmark works for as long as the token does
         return await response(scope, receive, send)
 
     def _naming(self, scope: Scope, send: Send) -> Send:
         """Sends a new browser's name along."""
         cookie = Response()
-        self._set(cookie, scope, VISITOR, token_urlsafe(32), A_YEAR_S)
+        self._set(cookie, scope, VISITOR, token_urlsafe(32))
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -123,9 +121,9 @@ class Entrance:
 
         return sent
 
-    def _set(self, response: Response, scope: Scope, name: str, value: str, max_age_s: int | None) -> None:
+    def _set(self, response: Response, scope: Scope, name: str, value: str) -> None:
         is_tls = "https" in (scope["scheme"], Headers(scope=scope).get("x-forwarded-proto"))
-        response.set_cookie(name, value, max_age=max_age_s, httponly=True, samesite="lax", secure=is_tls)
+        response.set_cookie(name, value, max_age=A_YEAR_S, httponly=True, samesite="lax", secure=is_tls)
 
     def _owner(self, visitor: str, cookies: Cookies) -> str:
         if self._user_of is not None:

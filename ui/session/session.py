@@ -21,7 +21,6 @@ from ui.session.conversation_view import LONGEST_SQL, ConversationView, every_ro
 from ui.session.kept import (
     SHARED,
     Busy,
-    Cells,
     Deleted,
     KeptConversation,
     check_open,
@@ -84,10 +83,6 @@ class Session:
     def view(self) -> ConversationView:
         """What is shown of it."""
         return self.kept.view
-
-    @property
-    def whole_rows(self) -> dict[int, Cells]:
-        return self.kept.whole_rows
 
     @property
     def database(self) -> Database:

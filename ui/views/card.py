@@ -281,16 +281,13 @@ def _note(series: Series, held: int, row_count: int, truncated: bool) -> str:
     gaps = sum(point.value is None for point in series.points)
     parts = [f"{counted(gaps, 'gap')}: no number." if gaps else ""]
     if series.undated:
-        parts.append(f"{counted(series.undated, 'row')} without a {html(series.when)} {_is(series.undated)} left out.")
+        verb = "is" if series.undated == 1 else "are"
+        parts.append(f"{counted(series.undated, 'row')} without a {html(series.when)} {verb} left out.")
     if held < row_count:
         parts.append(f"The first {held:,} of {row_count:,} rows are drawn.")
     if truncated:
         parts.append("The result was cut off by the row limit: the line is partial.")
     return " ".join(filter(None, parts))
-
-
-def _is(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _svg(series: Series) -> str:

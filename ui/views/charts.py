@@ -195,7 +195,9 @@ def picture(chart: Chart) -> alt.Chart | None:
     bars = len(dict.fromkeys(chart.frame[chart.x]))
     lanes = len(dict.fromkeys(chart.frame[chart.series])) if chart.series else 1
     height = _BAR_HEIGHT * bars * lanes if _lies(chart) else _HEIGHT
-    drawn: Any = _MARKS[chart.kind](alt.Chart(chart.frame)).encode(**_axes(chart), tooltip=_told(chart))
+    drawn: Any = _MARKS[chart.kind](alt.Chart(chart.frame)).encode(
+        **_places(chart), **_colours(chart), tooltip=_told(chart)
+    )
     title = alt.Title(f"{chart.y} by {chart.x}", anchor="start", color=_INK, fontSize=13, fontWeight=500)
     sized = drawn.properties(width="container", height=height, title=title, usermeta={"embedOptions": _EMBEDDED})
     clear: alt.Chart = sized.configure(background="transparent").configure_view(stroke=None).configure_axis(**_AXIS)
@@ -209,19 +211,18 @@ def _lies(chart: Chart) -> bool:
     return chart.kind == "bar" and not chart.in_order
 
 
-def _axes(chart: Chart) -> dict[str, Any]:
-    """The two axes, by their names in Vega-Lite, and a colour for each series."""
-    return _places(chart) | (_colours(chart) if chart.series else {})
-
-
 def _colours(chart: Chart) -> dict[str, Any]:
-    """Bars of one place stand next to each other: added up they would say that their sum means something."""
+    """A colour for each series. Its bars of one place stand next to each other: added up they would say that their sum means
+    something."""
+    if not chart.series:
+        return {}
     colour = {"color": alt.Color(f"{chart.series}:N", scale=alt.Scale(scheme="tableau10"))}
     side = "yOffset" if _lies(chart) else "xOffset"
     return colour | ({side: f"{chart.series}:N"} if chart.kind == "bar" else {})
 
 
 def _places(chart: Chart) -> dict[str, Any]:
+    """The two axes, by their names in Vega-Lite."""
     numbers = alt.Axis(format=_format(chart))
     free = alt.Undefined if chart.kind == "bar" else alt.Scale(zero=False)  # bars begin at nought
     if _lies(chart):

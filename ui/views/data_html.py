@@ -33,7 +33,8 @@ def preview_html(sheet: Sheet, is_open: str = "") -> str:
     size = f"{counted(sheet.row_count, 'row')}, {counted(len(sheet.columns), 'column')}"
     rows = f"table <code>{html(sheet.table)}</code>, {size}"
     instead = f" Opened, it takes the place of {html(is_open)}; that can be undone." if is_open else ""
-    read, filed = _table("As it is read", _as_read(sheet)), _table("In the file", _filed(sheet))
+    rows_filed = (_filed_row(place, row, sheet.header) for place, row in enumerate(sheet.first[:SHOWN_ROWS]))
+    read, filed = _table("As it is read", _as_read(sheet)), _table("In the file", "".join(rows_filed))
     return (
         f'<div class="preview"><h3>Open {where}? <small>{rows}.{instead}</small></h3>{_notes(sheet)}{read}{filed}</div>'
     )
@@ -57,17 +58,13 @@ def _short(row: Sequence[str]) -> str:
 def _notes(sheet: Sheet) -> str:
     """What a person should know before the rest: how the file was read, columns that stay text though they look like numbers or
     dates, and a row of totals."""
-    lost = [column for column in sheet.columns if _is_doubtful(column)]
+    lost = [column for column in sheet.columns if column.warns]
     told = "".join(f"<li>{html(line[:1].upper() + line[1:])}</li>" for line in sheet.told)
     told += "".join(f"<li><b>{html(column.name)}</b> {_verb(column)} {html(column.note)}</li>" for column in lost)
     if sheet.total:
         kept = "is a row like any other" if sheet.keeps_total else "is left out"
         told += f"<li>The last row ({html(', '.join(sheet.total))}) adds up those above it, and {kept}</li>"
     return f'<ul class="doubts">{told}</ul>' if told else ""
-
-
-def _is_doubtful(column: SheetColumn) -> bool:
-    return column.warns
 
 
 def _verb(column: SheetColumn) -> str:
@@ -88,7 +85,7 @@ def _as_read(sheet: Sheet) -> str:
 
 def _kind(column: SheetColumn) -> str:
     kind = _KINDS.get(column.type, column.type.lower())
-    note = column.note if column.note and not _is_doubtful(column) else ""
+    note = column.note if column.note and not column.warns else ""
     return html(f"{kind}, {note}" if note else kind)
 
 
@@ -98,10 +95,6 @@ def _cell(cell: str, column: SheetColumn) -> str:
 
 def _side(column: SheetColumn) -> str:
     return ' class="number"' if _KINDS.get(column.type) == "number" else ""
-
-
-def _filed(sheet: Sheet) -> str:
-    return "".join(_filed_row(place, row, sheet.header) for place, row in enumerate(sheet.first[:SHOWN_ROWS]))
 
 
 def _filed_row(place: int, row: Sequence[str], header: int | None) -> str:
@@ -187,7 +180,7 @@ def rows_of(session: Session, turn: TurnView | None, index: int) -> Rows:
         if seen:
             columns, rows, kinds = seen["headings"], seen["rows"], seen["kinds"]
         count, truncated, took = turn.row_count, answer.get("truncated", False), ""
-    whole = session.whole_rows.get(index)
+    whole = session.kept.whole_rows.get(index)
     if whole and len(whole[0]) == len(columns):
         rows = plain_rows(whole[:MOST_ROWS])
     cut = ", cut off by the row limit" if truncated else ""

@@ -7,7 +7,7 @@ Passes of the model lead, which are exact on any machine; times are compared onl
 A race of decoding methods as HTML: one lane each, moved by the tokens that are written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from agent.observe.step_record import Savings, savings, step_title
@@ -125,11 +125,8 @@ def _row(name: str, total: Savings) -> str:
     fewer = f", {times(total.fewer_forwards)} fewer" if total.fewer_forwards else ""
     forwards = f"{total.target_forwards:,}<br><small>plain {total.plain_forwards:,}{fewer}</small>"
     cached = f"{total.cached_tokens:,}<br><small>of {total.prompt_tokens:,}</small>"
-    return _line(name, [f"{total.new_tokens:,}", forwards, cached])
-
-
-def _line(name: str, cells: Iterable[str]) -> str:
-    return f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+    cells = "".join(f"<td>{cell}</td>" for cell in (f"{total.new_tokens:,}", forwards, cached))
+    return f'<tr><th scope="row">{name}</th>{cells}</tr>'
 
 
 _NAMES = {"plain": "one token at a time", "prompt_lookup": "copies from the prompt", "adaptive": "ours (adaptive)"}

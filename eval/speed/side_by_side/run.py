@@ -94,9 +94,6 @@ class Row:
     equal_to_plain: bool | None
     first_difference: dict[str, int] | None  # {"prompt": i, "token": j} of the first text that differs from plain
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def run_bench(
     decoder: TextDecoder,
@@ -372,9 +369,9 @@ def benchmark(
         "prompts": len(prompts),
         "mean_prompt_tokens": mean_prompt_tokens(run for run in runs if run.decoder == "plain"),
         "floor": floor.to_dict(),
-        "rows": [row.to_dict() for row in rows(runs)],
+        "rows": [asdict(row) for row in rows(runs)],
         "families": {
-            family: [row.to_dict() for row in rows(run for run in runs if prompts[run.prompt].family == family)]
+            family: [asdict(row) for row in rows(run for run in runs if prompts[run.prompt].family == family)]
             for family in dict.fromkeys(prompt.family for prompt in prompts)
         },
         **more,
