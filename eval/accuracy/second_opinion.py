@@ -1,7 +1,8 @@
 """Measures the second opinion: how often right SQL is warned of, and how often SQL that was broken is.
 
     python -m eval.accuracy.second_opinion training/authored            # what the data alone prove
-    python -m eval.accuracy.second_opinion training/authored --asked    # with the question, and the model's readings
+    python -m eval.accuracy.second_opinion training/authored --asked words      # with the question, and no model
+    python -m eval.accuracy.second_opinion training/authored --asked readings   # with the question, and the model's readings
 
 Right queries are a seeded sample of authored ones. Broken are others of the same part, of which a seeded mutation changed the
 rows: a join with a further table that repeats rows, a wrong column in a join, a condition left out, or a trap with NULL. A
@@ -18,12 +19,14 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter
+from typing import Literal, get_args
 
 from sqlglot import exp, parse_one
 
-from agent.assemble import LoadedModel, ModelChoice, load_model
+from agent.assemble import ModelChoice, load_model
 from agent.assistant import Assistant
 from agent.candidates import fingerprint
+from agent.second_opinion import with_question
 from eval.datasets.authored import Part, load_authored
 from eval.datasets.official import Example
 from tools.databases.database import Database
@@ -34,6 +37,7 @@ from tools.schema import Schema
 from tools.sql.join_graph import edges
 from tools.sql.scope import column_ref, sources, type_kind
 
+Asked = Literal["", "words", "readings"]
 LIMITS = Limits(deadline_s=5.0)
 NAMES = {
     "fan_out": {"multiplied_rows", "repeated_rows"},
@@ -180,14 +184,18 @@ def _broken(example: Example, kind: str, database: Database, random: Random) -> 
     return None
 
 
-def measure(found: list[Case], model: LoadedModel | None, out: Path | None) -> dict[str, object]:
+def measure(found: list[Case], asked: Asked, out: Path | None) -> dict[str, object]:
     """Review each, and count."""
+    model = load_model(ModelChoice()) if asked == "readings" else None
     told: dict[str, list[Review]] = defaultdict(list)
     took = []
     for case in found:
         assistant = Assistant(_opened(case.example.database), ModelChoice(), limits=LIMITS, model=model)
         start = perf_counter()
-        review = assistant.check(case.sql, *((case.example.question, case.example.evidence) if model else ()))
+        question, evidence = case.example.question, case.example.evidence
+        review = assistant.check(case.sql, *((question, evidence) if model else ()))
+        if asked == "words":
+            review = with_question(review, assistant.database, assistant.sql, question, evidence, None)
         took.append(perf_counter() - start)
         told[case.fault].append(review)
         if out:
@@ -222,12 +230,14 @@ def main() -> None:
     parser.add_argument("--part", choices=("train", "choosing", "sealed"), default="train")
     parser.add_argument("--count", type=int, default=200, help="Right queries, and broken ones.")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--asked", action="store_true", help="Give the question, too, and load the model.")
+    parser.add_argument(
+        "--asked", choices=get_args(Asked), default="", help="Give the question, too; `readings` loads the model."
+    )
     parser.add_argument("--out", type=Path, help="JSON Lines for the reviews.")
     given = parser.parse_args()
     part: Part = given.part
     found = cases(load_authored(given.data, part), given.count, given.seed)
-    print(json.dumps(measure(found, load_model(ModelChoice()) if given.asked else None, given.out), indent=1))
+    print(json.dumps(measure(found, given.asked, given.out), indent=1))
 
 
 if __name__ == "__main__":
