@@ -62,6 +62,7 @@ class Answer:
     )  # `agent.nodes.assess.OtherReading`, likeliest first
     votes: int = 0  # how many of the plans gave these rows, where several were written
     plans: int = 0  # how many were written, and ran
+    which_reading: dict[str, Any] | None = None  # `agent.presentation.done.WhichReading`: what tells them apart best
     features: dict[str, float] = field(default_factory=dict)  # what the confidence was computed from
     escalated: dict[str, Any] | None = None  # `agent.observe.audit.Escalation`; None if no larger model was asked
 

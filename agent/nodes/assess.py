@@ -45,7 +45,7 @@ from agent.candidates import (
 )
 from agent.context import OTHER_PLANS, AgentContext
 from agent.observe.step_record import Step, tool_step
-from agent.presentation.done import difference
+from agent.presentation.done import WhichReading, difference, which_reading
 from agent.presentation.shown import in_short
 from agent.prompts.slots import Slots
 from agent.state import Attempt, DrawnPlan, State
@@ -159,7 +159,8 @@ class Judgement(TypedDict):
     """What is known of an answer's worth. confidence: None where the model was not calibrated. features: its reasons.
 
     probably_wrong: whether the confidence is so low that people are told. alternatives, votes: where others were looked for;
-    votes: how many of the plans that were written give the answer's own rows; plans: how many ran.
+    votes: how many of the plans that were written give the answer's own rows; plans: how many ran. which_reading: the question
+    that tells all of them apart best.
     """
 
     confidence: float | None
@@ -169,6 +170,7 @@ class Judgement(TypedDict):
     alternatives: NotRequired[list[OtherReading]]
     votes: NotRequired[int]
     plans: NotRequired[int]
+    which_reading: NotRequired[WhichReading | None]
 
 
 def judge(state: State, schema: Schema, calibration: Calibration | None, compared: Features | None = None) -> Judgement:
@@ -390,14 +392,20 @@ def _judged_by(verifier: Verifier, summary: Vector, reading: RankedReading, tool
 
 
 def _best(readings: Sequence[RankedReading], toolbox: AgentContext) -> dict[str, Any]:
-    """The update that makes the best of the readings the answer, and offers others. The first is the present answer."""
+    """The update that makes the best of the readings the answer, and offers others, first those that are options of the
+    question which tells all apart. The first is the present answer."""
     own, ranked = readings[0], sorted(readings, key=lambda one: -one.worth)
     margin = toolbox.verifier.margin if toolbox.verifier else SURER
     best = ranked[0] if ranked[0].worth > own.worth + margin else own
     left = [own] * (best is not own) + [one for one in ranked if one is not own and one is not best]
-    offered = [one.offered(best.state["sql"], toolbox.database.schema()) for one in left[:OFFERED]]
+    schema, told = toolbox.database.schema(), [best, *left]
+    which = which_reading([(one.state["sql"], in_short(one.result), one.votes) for one in told], schema)
+    asked_for = {option["sql"] for option in which["options"]} if which else set()
+    left.sort(key=lambda one: one.state["sql"] not in asked_for)
+    offered = [one.offered(best.state["sql"], schema) for one in left[:OFFERED]]
     plans = sum(one.votes for one in readings)
-    judgement = best.judgement | {"alternatives": offered, "votes": best.votes, "plans": plans}
+    found = {"alternatives": offered, "votes": best.votes, "plans": plans, "which_reading": which}
+    judgement = best.judgement | found
     if best is own:
         return {"judgement": judgement}
     toolbox.keep(best.result)

@@ -219,6 +219,24 @@ class _Other:
 
 
 @dataclass(frozen=True, slots=True)
+class _Option:
+    """The fields of `agent.presentation.done.Option`."""
+
+    label: str
+    result: str
+    sql: str
+    votes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _WhichReading:
+    """The fields of `agent.presentation.done.WhichReading`."""
+
+    message: str
+    options: list[_Option]
+
+
+@dataclass(frozen=True, slots=True)
 class _Escalation:
     """The fields of `agent.observe.audit.Escalation`."""
 
@@ -254,6 +272,7 @@ class _Answer:
     alternatives: list[_Other] = field(default_factory=list)
     votes: int = 0
     plans: int = 0
+    which_reading: _WhichReading | None = None
     features: dict[str, FiniteFloat] = field(default_factory=dict)
     escalated: _Escalation | None = None
     follow_ups: list[_FollowUp] = field(default_factory=list)  # of the page

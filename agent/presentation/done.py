@@ -1,6 +1,9 @@
-"""Says in one line what a query did, for who reads no SQL: what was counted, in which rows, and what of it is shown."""
+"""Says in one line what a query did, for who reads no SQL: what was counted, in which rows, and what of it is shown; and asks
+which of several queries is meant, by the part of that line that tells them apart best."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import log2
+from typing import TypedDict
 
 from sqlglot import exp
 
@@ -31,13 +34,17 @@ _FEW = 3
 
 def what_was_done(sql: str, schema: Schema) -> str:
     """The line; a description by the query's own words where it is no plain SELECT, and nothing where it cannot be read."""
-    trees = parse_or_nothing(sql, schema.dialect)
-    select = trees[0] if len(trees) == 1 else None
+    select = _tree(sql, schema)
     if not isinstance(select, exp.Select):
         return in_words(sql, schema.dialect) if select is not None else ""
-    told = "; ".join(filter(None, (_measured(select, schema) or _listed(select, schema), _conditions(select, schema))))
-    most = _most(select, schema)
-    return f"{told[:1].upper()}{told[1:]}{f'; {most}' if most else ''}."
+    what, groups, conditions, shown, _ = _aspects(select, schema)
+    told = "; ".join(filter(None, (f"{what} {groups}".rstrip(), conditions, shown)))
+    return f"{told[:1].upper()}{told[1:]}."
+
+
+def _tree(sql: str, schema: Schema) -> exp.Expr | None:
+    trees = parse_or_nothing(sql, schema.dialect)
+    return trees[0] if len(trees) == 1 else None
 
 
 def difference(sql: str, other: str, schema: Schema) -> str:
@@ -48,17 +55,97 @@ def difference(sql: str, other: str, schema: Schema) -> str:
     return f"{told[:1].lower()}{told[1:]}"
 
 
+class Option(TypedDict):
+    """Readings of a question that say the same at the place that is asked about, by the best of them. votes: of them all."""
+
+    label: str
+    result: str
+    sql: str
+    votes: int
+
+
+class WhichReading(TypedDict):
+    """What a person is asked where readings of a question give other rows; the first option is the answer's own."""
+
+    message: str
+    options: list[Option]
+
+
+MOST_OPTIONS = 3
+
+
+def which_reading(readings: Sequence[tuple[str, str, int]], schema: Schema) -> WhichReading | None:
+    """The question that tells readings apart best: it names the difference that divides their votes most evenly (by its
+    entropy). None where no difference can be put into words.
+
+    readings: SQL, result in short, and votes of each; the answer's own first, then the better ones before the others.
+    """
+    trees = [_tree(sql, schema) for sql, _, _ in readings]
+    selects = [tree for tree in trees if isinstance(tree, exp.Select)]
+    told = [_aspects(select, schema) for select in selects]
+    if len(told) < len(readings):
+        told = [(what_was_done(sql, schema),) for sql, _, _ in readings]
+    votes = [max(1, each) for _, _, each in readings]
+    divided = [_divided(phrases, votes) for phrases in zip(*told, strict=True)]
+    place = max(range(len(divided)), key=lambda place: _evenness(divided[place], votes), default=0)
+    if not divided or len(divided[place]) < 2:
+        return None
+    options = []
+    for block in divided[place]:
+        sql, result, _ = readings[block[0]]
+        label = told[block[0]][place] or _UNSAID[place]
+        options.append(Option(label=label, result=result, sql=sql, votes=sum(votes[each] for each in block)))
+    return WhichReading(
+        message=f"Which do you mean: {', or '.join(each['label'] for each in options)}?", options=options
+    )
+
+
+def _divided(phrases: Sequence[str], votes: Sequence[int]) -> list[list[int]]:
+    """The places of readings with the same phrase together: the first one's, then those with the most votes."""
+    blocks: dict[str, list[int]] = {}
+    for place, phrase in enumerate(phrases):
+        blocks.setdefault(phrase.casefold(), []).append(place)
+    own, *others = blocks.values()
+    others.sort(key=lambda block: -sum(votes[each] for each in block))
+    return [own, *others[: MOST_OPTIONS - 1]]
+
+
+def _evenness(blocks: Sequence[Sequence[int]], votes: Sequence[int]) -> float:
+    """The entropy in bits of which block is meant, if a vote is a chance; what no block has counts as one more."""
+    counts = [sum(votes[each] for each in block) for block in blocks]
+    shares = [count / sum(votes) for count in (*counts, sum(votes) - sum(counts)) if count]
+    return -sum(share * log2(share) for share in shares)
+
+
+_UNSAID = ("", "in all", "all rows", "all of them", "")
+
+
+def _aspects(select: exp.Select, schema: Schema) -> tuple[str, ...]:
+    """What is computed or listed, for which groups, in which rows, which of them are shown, and the tables that are read;
+    empty where the query does not say it, for which there is `_UNSAID`."""
+    measured = _measured(select, schema)
+    tables = [plural(words(source.table.name)) for source in sources(select, schema) if source.table]
+    return (
+        measured or _listed(select, schema),
+        _groups(select, schema) if measured else "",
+        _conditions(select, schema),
+        _most(select, schema),
+        f"from {_and(sorted(tables))}" if tables else "",
+    )
+
+
 def _measured(select: exp.Select, schema: Schema) -> str:
-    """What was computed, and for which groups; empty if nothing was."""
+    """What was computed; empty if nothing was."""
     key = sort_key(select)
     items = [*select.expressions, *([key] if key is not None else [])]
-    found = dict.fromkeys(part for item in items for part in _parts(item, schema))
-    if not found:
-        return ""
+    return _and(list(dict.fromkeys(part for item in items for part in _parts(item, schema))))
+
+
+def _groups(select: exp.Select, schema: Schema) -> str:
     group = select.args.get("group")
     by = [heading(select.expressions[int(each.name) - 1] if _is_place(each, select) else each, schema)
           for each in (group.expressions if group else ())]  # fmt: skip
-    return f"{_and(list(found))}{f' for each {_and(by)}' if by else ''}"
+    return f"for each {_and(by)}" if by else ""
 
 
 def _is_place(node: exp.Expr, select: exp.Select) -> bool:
@@ -132,4 +219,4 @@ def _most(select: exp.Select, schema: Schema) -> str:
 
 
 def _and(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return "".join(parts) if len(parts) < 2 else f"{', '.join(parts[:-1])} and {parts[-1]}"

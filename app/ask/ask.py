@@ -233,7 +233,8 @@ def ask(
         print(output.for_stdout(pretty_sql(answer["sql"], answer["dialect"], over_lines=sys.stdout.isatty())))
     elif answer["error"]:
         output.report(f"sqlagent: {answer['answer']}")
-        output.print_alternatives(answer, "It may mean:")
+        which = answer["which_reading"]
+        output.print_alternatives(answer, output.shown(which["message"]) if which else "It may mean:")
     else:
         output.print_answer(answer, steps)
     if unwritten:  # the answer is there all the same

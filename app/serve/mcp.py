@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from agent.assemble import any_model
 from agent.assistant import Assistant
-from agent.conversation import Answer, Conversation
+from agent.conversation import Answer, Conversation, Retry
 from agent.observe.events import exact_value, plain_rows
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen
 from app.serve.questions import Conversations
@@ -157,21 +157,24 @@ class Checked(BaseModel):
 
 
 class Option(BaseModel):
-    """What a question may mean, and the evidence that says so."""
+    """What a question may mean: the evidence that says so, or a reading's SQL with its result in short."""
 
     label: str
-    evidence: str
+    evidence: str = ""
+    sql: str = ""
+    result: str = ""
 
 
 class Question(BaseModel):
-    """What is asked back: choose an option, and ask again with its evidence, or with `ask_back` false."""
+    """What is asked back. Where there is no answer, ask again with an option's evidence, or with `ask_back` false. Where there
+    is one that is probably wrong, its readings give other rows: an option's SQL gives those of what was meant."""
 
     message: str
     options: list[Option]
 
 
 class Answered(BaseModel):
-    """What `ask` gives. `question`: there is no answer yet, for this has to be known first. `escalated`: the larger model that
+    """What `ask` gives. `question`: what has to be known first, or which reading is meant. `escalated`: the larger model that
     was asked, whether its answer was taken, and what that cost. `votes` of the `plans` that were written give these rows."""
 
     answer: str
@@ -193,9 +196,9 @@ class Answered(BaseModel):
 
 
 class Meaning(BaseModel):
-    """What the person chose; `evidence`: by the labels of the options."""
+    """What the person chose; `options`: by what the form shows."""
 
-    evidence: ClassVar[Mapping[str, str]]
+    options: ClassVar[Mapping[str, Option]]
     meaning: str
 
 
@@ -252,10 +255,10 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
             return talk
         raise ToolError("that conversation is not known or too old: ask without one to begin another")
 
-    def asked(talk: Conversation, question: str, evidence: str, ask_back: bool) -> _Asked:
+    def asked(talk: Conversation, question: str, evidence: str, ask_back: bool, chosen: str = "") -> _Asked:
         with talk.turn:
             talk.toolbox.options = replace(talk.toolbox.options, clarify=ask_back)
-            return _Asked(talk, talk.ask(question, evidence))
+            return _Asked(talk, talk.ask(question, evidence, Retry(chosen=chosen)))
 
     @plainly
     def meant(
@@ -263,13 +266,14 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
     ) -> Elicit[Meaning] | _Asked:
         """The answer; what the person is asked where the question is unclear and their program can ask."""
         found = asked(talk_of(database, conversation), question, evidence, ask_back)
-        meanings = (found.answer.error or {}).get("meanings")
-        if not meanings or not _can_elicit(context):
+        unclear = _question(found.answer) if ask_back else None
+        if unclear is None or not _can_elicit(context):
             return found
-        options: Any = Literal[tuple(meanings)]
-        form = create_model("Meaning", __base__=Meaning, meaning=(options, ...))
-        form.evidence = meanings
-        return Elicit(found.answer.answer, form)
+        options = {f"{each.label} → {each.result}" if each.result else each.label: each for each in unclear.options}
+        labels: Any = Literal[tuple(options)]
+        form = create_model("Meaning", __base__=Meaning, meaning=(labels, ...))
+        form.options = options
+        return Elicit(unclear.message, form)
 
     @reads
     @plainly
@@ -321,22 +325,22 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
         """Answer a question in plain words. `evidence`: what its words mean in this data. `conversation`: the one that an
         earlier answer named, so that this question may go on from it; `continues` says which question it was taken to continue.
         Where the result has a `question`, the person has to choose one of its options: ask again with the evidence of that,
-        or with `ask_back` false for an answer to the question as it stands. `confidence` is how often answers like this one
+        or with `ask_back` false for an answer to the question as it stands; of an answer that is probably wrong, `run_sql` with
+        the option's SQL. `confidence` is how often answers like this one
         are right; where one is probably wrong, `doubts` say why, and `alternatives` are other readings with their results in
         short, whose SQL `run_sql` can run.
         """
         given = found.data if isinstance(found, AcceptedElicitation) else None
         if not isinstance(given, _Asked):
-            chosen = given.evidence[given.meaning] if isinstance(given, Meaning) else evidence
-            given = asked(talk_of(database, conversation), question, chosen, ask_back=False)
+            chosen = given.options[given.meaning] if isinstance(given, Meaning) else Option(label="")
+            talk = talk_of(database, conversation)
+            given = asked(talk, question, chosen.evidence or evidence, ask_back=False, chosen=chosen.sql)
         answer, error = given.answer, given.answer.error
         if error and error["kind"] not in ("unsure", "unclear"):
             raise ToolError(answer.answer)
-        meanings = (error or {}).get("meanings") or {}
-        choices = [Option(label=label, evidence=said) for label, said in meanings.items()]
         return Answered(
             answer=answer.answer,
-            question=Question(message=answer.answer, options=choices) if choices else None,
+            question=_question(answer) if ask_back and isinstance(found, AcceptedElicitation) else None,
             sql=answer.sql,
             dialect=answer.dialect,
             columns=answer.columns,
@@ -369,6 +373,17 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
         )
         kind(describe_all(assistant))
     return server
+
+
+def _question(answer: Answer) -> Question | None:
+    """What is asked back about a question that is unclear, or an answer that is doubtful and has other readings."""
+    if meanings := (answer.error or {}).get("meanings"):
+        options = [Option(label=label, evidence=said) for label, said in meanings.items()]
+        return Question(message=answer.answer, options=options)
+    which = answer.which_reading
+    if which is None or not (answer.probably_wrong or answer.error):
+        return None
+    return Question(message=which["message"], options=[Option(**each) for each in which["options"]])
 
 
 def _can_elicit(context: "Context") -> bool:

@@ -262,7 +262,8 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
         print_sql(answer["sql"], answer["dialect"])
     if answer.get("plans", 0) > 1:
         out.print(Text(f"{answer['votes']} of {answer['plans']} readings give this."), style="dim", highlight=False)
-    print_alternatives(answer, "Other readings:")
+    which = answer.get("which_reading") if answer.get("probably_wrong") else None
+    print_alternatives(answer, shown(which["message"]) if which else "Other readings:")
     if steps:
         print_steps(answer)
     out.print(Text(timing(answer)), style="dim", highlight=False)

@@ -74,7 +74,7 @@ def test_ask_json_has_the_contract_fields_and_nothing_else_on_stdout(tiny: str, 
     assert list(answer) == [
         "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
         "plain_total_ms", "error", "continues", "shown", "example", "confidence", "probably_wrong", "doubts",
-        "alternatives", "votes", "plans", "features", "escalated",
+        "alternatives", "votes", "plans", "which_reading", "features", "escalated",
     ]  # fmt: skip
     assert answer["rows"] == [[2]]
     assert answer["dialect"] == "duckdb"

@@ -140,7 +140,9 @@ def _answer(turn: TurnView, index: int) -> Message:
     else:
         parts += [_by_hand(turn), card_html(turn, index)]
     if _readings(turn):
-        parts.append(f'<p class="mean">{"Did you mean" if doubt else "It may also mean"}</p>')
+        which = turn.answer.get("which_reading") if doubt else None
+        asks = inert(which["message"]) if which else "Did you mean" if doubt else "It may also mean"
+        parts.append(f'<p class="mean">{asks}</p>')
     parts.append(_buttons(turn, index))
     return _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
 

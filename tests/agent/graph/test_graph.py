@@ -32,7 +32,7 @@ STEP_KEYS = {
 ANSWER_KEYS = {
     "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
     "plain_total_ms", "error", "continues", "shown", "example", "confidence", "probably_wrong", "doubts",
-    "alternatives", "votes", "plans",
+    "alternatives", "votes", "plans", "which_reading",
     "features", "escalated",
 }  # fmt: skip
 

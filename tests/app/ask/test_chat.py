@@ -176,7 +176,7 @@ def test_a_doubtful_answer_is_headed_and_another_reading_can_be_taken(  # type: 
     monkeypatch.setattr(assess, "OTHER_PLANS", 4)
     result = chat(singer, tiny, QUESTION, "/other 2", "/other 1", "/other", "/other x")
     assert result.exit_code == 0, result.output
-    headed, _, rest = result.stdout.partition("Other readings:")
+    headed, _, rest = result.stdout.partition("Which do you mean: only where country is “France”, or only")
     assert headed.startswith("Probably wrong: 2 singers")
     assert "1  only where country is “Spain” → 1\n" in rest
     assert "\n1 singer" in rest and "Probably wrong" not in rest

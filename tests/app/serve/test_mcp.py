@@ -16,7 +16,9 @@ from mcp.types import ElicitRequestParams, ElicitResult
 import sqlagent
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
+from agent.calibration import Calibration
 from agent.context import AgentContext
+from agent.nodes import assess
 from agent.prompts.profiles import load_profile
 from app.serve.mcp import http_app, read_sources, server_of
 from tests.agent.conftest import ScriptedModel
@@ -29,13 +31,15 @@ COUNT = "SELECT COUNT(*) FROM singer"
 
 
 class Scripted:
-    """In place of a loaded model: an agent that writes one query."""
+    """In place of a loaded model: an agent that writes one query, and doubts it where there are `more` lines to write."""
 
-    def __init__(self, sql: str = COUNT) -> None:
-        self._lines = ["plan", sql]
+    def __init__(self, sql: str = COUNT, *more: str) -> None:
+        self._lines, self._doubts = ["plan", sql, *more], Calibration(-2.0, {}, 0.5) if more else None
 
     def toolbox(self, database: Database, options: Any, limits: Any) -> AgentContext:
-        return AgentContext(database, ScriptedModel(responses=self._lines), load_profile("compact"), options, limits)
+        made = AgentContext(database, ScriptedModel(responses=self._lines), load_profile("compact"), options, limits)
+        made.calibration = self._doubts
+        return made
 
 
 @pytest.fixture
@@ -202,6 +206,50 @@ def test_a_client_without_forms_gets_the_question_and_its_options(people: Assist
             chosen = (await client.call_tool("ask", AGE | {"evidence": option["evidence"]})).structured_content
             plain = (await client.call_tool("ask", AGE | {"ask_back": False})).structured_content
             assert chosen and plain and chosen["rows"] == plain["rows"] == [[55.0]]
+
+    anyio.run(asked)
+
+
+OLD = "SELECT COUNT(*) FROM singer WHERE age > 40"
+DOUBTED = {"question": "How many singers are there?"}
+
+
+@pytest.fixture
+def doubting(database: Database, monkeypatch: pytest.MonkeyPatch) -> Assistant:
+    """One plan of four is another one, and counts the old singers."""
+    monkeypatch.setattr(assess, "OTHER_PLANS", 4)
+    return Assistant(database, ModelChoice(), model=Scripted(COUNT, *["plan"] * 3, "other", OLD))  # type: ignore[arg-type]
+
+
+def test_the_person_is_asked_which_reading_of_a_doubtful_answer_is_meant(doubting: Assistant) -> None:
+    forms = list[ElicitRequestParams]()
+
+    async def choose(_: Any, asked: ElicitRequestParams) -> ElicitResult:
+        forms.append(asked)
+        return ElicitResult(action="accept", content={"meaning": "only where age is more than 40 → 1"})
+
+    async def asked() -> Any:
+        async with Client(server_of({"concerts": doubting}), elicitation_callback=choose) as client:
+            return (await client.call_tool("ask", DOUBTED)).structured_content
+
+    answer = anyio.run(asked)
+    assert (answer["rows"], answer["sql"], answer["question"]) == ([[1]], OLD, None)
+    assert [form.message for form in forms] == ["Which do you mean: all rows, or only where age is more than 40?"]
+    shown = forms[0].requested_schema["properties"]["meaning"]["enum"]  # type: ignore[union-attr]
+    assert shown == ["all rows → 3", "only where age is more than 40 → 1"]
+
+
+def test_a_client_without_forms_gets_the_readings_with_the_doubtful_answer(doubting: Assistant) -> None:
+    async def asked() -> None:
+        async with Client(server_of({"concerts": doubting})) as client:
+            first = (await client.call_tool("ask", DOUBTED)).structured_content
+            assert first and first["rows"] == [[3]] and first["probably_wrong"]
+            own, other = first["question"]["options"]
+            assert (own["sql"], own["result"], other["result"]) == (COUNT, "3", "1")
+            rows = await client.call_tool("run_sql", {"sql": other["sql"]})
+            assert rows.structured_content and rows.structured_content["rows"] == [[1]]
+            plain = (await client.call_tool("ask", DOUBTED | {"ask_back": False})).structured_content
+            assert plain and plain["question"] is None and plain["rows"] == [[3]]
 
     anyio.run(asked)
 

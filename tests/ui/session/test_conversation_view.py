@@ -302,6 +302,12 @@ def test_readings_are_told_apart_by_what_differs_and_what_they_give() -> None:
         f"Rather: only where year is {n} → {n} rows: Ada, Bo …" for n in (2, 3)
     ]
     assert "Did you mean" in shown["content"]
+    which = {"message": "Which do you mean: <b>2</b>, or 3?", "options": []}
+    asking = answered(probably_wrong=True, doubts=["It guesses."], alternatives=others, which_reading=which)
+    shown = messages(ConversationView([Asked("How many?"), asking]).turns)[-1]
+    assert (
+        "Which do you mean: &lt;b&gt;2&lt;/b&gt;, or 3?" in shown["content"] and "Did you mean" not in shown["content"]
+    )
 
 
 def test_small_talk_is_told_without_its_time() -> None:

@@ -61,6 +61,16 @@ def test_a_doubtful_answer_says_why_and_offers_readings_with_other_rows(talk: Ta
     assert [other["votes"] for other in answer.alternatives] == [2, 1]  # Ada and Cy are the young ones, too
     assert answer.alternatives[0]["words"] == "Takes name from singer. Only rows where country = 'France'."
     assert answer.votes == 0
+    assert answer.which_reading == {
+        "message": "Which do you mean: only where country is “Sweden”, or only where country is “France”, or only where age is "
+        "more than 40?",
+        "options": [
+            {"label": "only where country is “Sweden”", "result": "no rows", "sql": NOTHING, "votes": 1},
+            {"label": "only where country is “France”", "result": "2 rows: Ada, Cy", "sql": FRANCE, "votes": 2},
+            {"label": "only where age is more than 40", "result": "Bo", "sql": OLD, "votes": 1},
+        ],
+    }
+    assert from_json(to_json(Answered(answer.to_dict(), 0))) == Answered(answer.to_dict(), 0)
 
 
 def test_other_readings_are_not_shown_as_they_are_written(talk: Talk) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.presentation.checks import pooled, result_doubts
-from agent.presentation.done import difference
+from agent.presentation.done import difference, which_reading
 from agent.presentation.present import present
 from agent.presentation.sentence import result_sentence
 from agent.presentation.shown import Shown, cell_text, in_column, in_short, kind_of_cells
@@ -382,7 +382,10 @@ def shown_of(database: Database, sql: str, rows: Sequence[tuple[object, ...]] | 
     ("sql", "told"),
     [
         ("SELECT employee_id, count(*) FROM taxis GROUP BY employee_id", "2 employees; Bo Li leads with 2 taxis."),
-        ("SELECT customer_id, sum(total) FROM taxis GROUP BY customer_id", "2 customers; Acme leads with a total of 12."),
+        (
+            "SELECT customer_id, sum(total) FROM taxis GROUP BY customer_id",
+            "2 customers; Acme leads with a total of 12.",
+        ),
         ("SELECT sum(total) FROM taxis", "Total: 13."),
         ("SELECT count(*) FROM taxis", "3 taxis."),
         ("SELECT count(*) FROM taxis WHERE total = 1", "1 taxi."),
@@ -416,3 +419,31 @@ def test_months_come_in_their_order(shops: Database) -> None:
 def test_values_that_were_pooled_are_said(shops: Database, sql: str, told: str) -> None:
     """ "How many are in A and B" was one number without a word."""
     assert pooled(sql, shown_of(shops, sql), "sqlite") == told
+
+
+def test_the_question_names_the_difference_that_divides_readings_most_evenly(shop: Database) -> None:
+    """The condition divides seven votes into 3, 1, 1 and two others, what is computed into 6 and 1."""
+    count = "SELECT COUNT(*) FROM albums"
+    readings = [
+        (count, "9", 2),
+        ("SELECT MAX(released) FROM albums", "2014", 1),
+        (f"{count} WHERE released = 2011", "3", 1),
+        (f"{count} WHERE released = 2012", "2", 1),
+        (f"{count} WHERE released = 2013", "1", 1),
+        (f"{count} WHERE released = 2014", "0", 1),
+    ]
+    asked = which_reading(readings, shop.schema())
+    assert asked and asked["message"] == (
+        "Which do you mean: all rows, or only where released is 2011, or only where released is 2012?"
+    )
+    assert [(each["sql"], each["result"], each["votes"]) for each in asked["options"]] == [
+        (readings[0][0], "9", 3), (readings[2][0], "3", 1), (readings[3][0], "2", 1)
+    ]  # fmt: skip
+    even = which_reading([readings[0], (readings[1][0], "2014", 2), (readings[2][0], "3", 1)], shop.schema())
+    assert even and [each["label"] for each in even["options"]] == ["counted albums", "looked up highest released"]
+
+
+def test_readings_that_words_do_not_tell_apart_are_not_asked_about(shop: Database) -> None:
+    nested = "SELECT COUNT(*) FROM (SELECT title FROM albums LIMIT {})"
+    assert which_reading([(nested.format(n), str(n), 1) for n in (2, 3)], shop.schema()) is None
+    assert which_reading([("SELECT COUNT(*) FROM albums", "9", 3)], shop.schema()) is None
