@@ -1,8 +1,10 @@
 """The MCP server as MCP's own client sees it: in process, over HTTP, and as a program on stdio."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tests.agent.conftest import ScriptedModel
 from tests.app.serve.serving import serving
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
+from tools.example.build import example_database
 from tools.result import OpenError
 
 COUNT = "SELECT COUNT(*) FROM singer"
@@ -142,6 +145,29 @@ def test_on_stdio(singers: Path) -> None:
     """The program itself: anything printed to stdout would break the protocol."""
     arguments = ["-c", "from app.cli import main; main()", "mcp", "--db", str(singers), "--engine", "sqlite"]
     anyio.run(_tour, StdioServerParameters(command=sys.executable, args=arguments), False)
+
+
+def test_three_commands_of_the_docs_lead_to_an_answer(tmp_path: Path) -> None:
+    """What the documents give to a program's configuration is started as it does that, and answers with the shipped model."""
+    text = (Path(__file__).resolve().parents[3] / "docs" / "reference.md").read_text()
+    commands = text.partition("it takes three commands")[2].partition("```\n")[2].partition("```")[0]
+    install, add, asked = commands.splitlines()
+    extra = install.partition("sqlagent-local[")[2].partition("]")[0]
+    assert any(each.startswith("mcp") and extra in each for each in requires("sqlagent-local") or ())
+    configuration = next(json.loads(line) for line in text.splitlines() if line.startswith('{"mcpServers"'))
+    entry = configuration["mcpServers"]["shop"]
+    command, *arguments = shlex.split(add.partition(" -- ")[2])
+    assert [command, *arguments] == [entry["command"], *entry["args"]] and command == "sqlagent"
+    data = example_database(tmp_path).rename(tmp_path / "shop.sqlite")
+    words = [str(data) if each == "/path/to/shop.sqlite" else each for each in arguments]
+    question = asked.partition("Ask shop: ")[2].partition('"')[0]
+
+    async def answer() -> Any:
+        start = ["-c", "from app.cli import main; main()", *words]
+        async with Client(StdioServerParameters(command=sys.executable, args=start)) as client:
+            return (await client.call_tool("ask", {"question": question})).structured_content
+
+    assert anyio.run(answer)["answer"] == "82 customers."
 
 
 def test_a_conversation_goes_on_by_its_name(assistant: Assistant) -> None:
