@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -109,11 +109,12 @@ def _table(connection: sqlite3.Connection, clock: _Clock, name: str, is_table: b
     computed = {row[1] for row in info if row[6] in _COMPUTED}
     try:
         with nullcontext() if is_table else clock.of_views():
-            values = _samples(connection, name, [row[1] for row in info])
+            first = _first_rows(connection, name, [row[1] for row in info])
     except sqlite3.Error as error:
         if error_code(error) != sqlite3.SQLITE_TOOBIG and (is_table or not is_interrupt(error)):
             raise
-        values = [()] * len(info)
+        first = None
+    values = samples(first or (), len(info))
     columns = tuple(
         Column(
             column,
@@ -126,7 +127,7 @@ def _table(connection: sqlite3.Connection, clock: _Clock, name: str, is_table: b
         )
         for (_, column, type_, not_null, _, key, _), found in zip(info, values, strict=True)
     )
-    count = _count(connection, name) if is_table else None
+    count = _count(connection, name, first) if is_table else None
     is_stored = is_table and not sql.upper().startswith(
         _VIRTUAL
     )  # a virtual one may show the rows or the words of another
@@ -160,23 +161,25 @@ def _resolved(table: Table, by_name: Mapping[str, Table]) -> Table:
         if len(own) == len(theirs) and None not in own and None not in theirs:
             names = tuple(column.name for column in own if column), tuple(column.name for column in theirs if column)
             keys.append(ForeignKey(names[0], target.name, names[1]))
-    return replace(table, foreign_keys=tuple(keys))
+    return replace(table, foreign_keys=tuple(keys)) if keys or table.foreign_keys else table
 
 
-def _count(connection: sqlite3.Connection, name: str) -> int | None:
+def _count(connection: sqlite3.Connection, name: str, first: Sequence[object] | None) -> int | None:
+    """The number of rows, of which the first may be all; None where counting would cost too much."""
+    if first is not None and len(first) < ROWS_LOOKED_AT:
+        return len(first)
     bounded = f"SELECT count(*) FROM (SELECT 1 FROM {quoted(name)} LIMIT {COUNTED_ROWS + 1})"
     count = int(connection.execute(bounded).fetchone()[0])
     return count if count <= COUNTED_ROWS else None
 
 
-def _samples(connection: sqlite3.Connection, name: str, columns: list[str]) -> list[tuple[str, ...]]:
+def _first_rows(connection: sqlite3.Connection, name: str, columns: list[str]) -> list[tuple[object, ...]]:
     short = ", ".join(
         f"CASE WHEN typeof({column}) = 'text' THEN substr({column}, 1, {MAX_LENGTH + 1})"
         f" WHEN typeof({column}) <> 'blob' THEN {column} END"
         for column in map(quoted, columns)
     )
-    rows = connection.execute(f"SELECT {short} FROM {quoted(name)} LIMIT {ROWS_LOOKED_AT}").fetchall()
-    return samples(rows, len(columns))
+    return connection.execute(f"SELECT {short} FROM {quoted(name)} LIMIT {ROWS_LOOKED_AT}").fetchall()
 
 
 def _expression(sql: str, column: str) -> str:
