@@ -20,11 +20,11 @@ from agent.observe.step_record import tool_step
 from agent.presentation.sentence import asked_back, meanings_in_words
 from agent.state import State
 from tools.linking.link_schema import Link, link
-from tools.linking.match_values import ValueMatch, match_values
+from tools.linking.match_values import ValueMatch, match_values, relation
 from tools.linking.mentions import QuestionContext
 from tools.linking.questions import as_told, find_unclear, first_questions
 from tools.linking.taught import definition
-from tools.linking.word_forms import STOP_WORDS, keys, name_stems, split, stem, word_set
+from tools.linking.word_forms import STOP_WORDS, keys, name_stems, name_words, split, stem, word_set
 from tools.repair.rules import applied, rules_of
 from tools.schema import Schema
 from tools.sql.scope import parse_or_nothing
@@ -92,6 +92,12 @@ _ANYBODY = word_set(
 )
 _ROWS = word_set("row rows record records entry entries data column columns table tables")
 _POINTING = word_set("it its they them their these those")
+_WHOLE = word_set("row rows record records entry entries data dataset everything contents")
+_COUNTING = word_set("how many count number total")
+_AROUND = word_set(
+    "please can could you we i would like want to see show list give display print get view let me us all every of the a an "
+    "in from for there are is does do have has it this that here entire whole full complete exist contain hold what which"
+)
 
 
 def small_talk(text: str, schema: Schema, name: str = "") -> str | None:
@@ -118,6 +124,34 @@ def small_talk(text: str, schema: Schema, name: str = "") -> str | None:
         return told
     asks = re.fullmatch(_OVERVIEW, said) or (re.fullmatch(_TABLES, said) and not _speaks_of_tables(schema))
     return overview(schema, name) if asks else None
+
+
+def of_all_rows(question: str, schema: Schema) -> str | None:
+    """The SQL of a question for the rows of a table and nothing about them: all, or their number. The table is named, or the
+    only one; where it is neither, the SQL is empty. None for any other question.
+
+    >>> from tools.schema import Column, Table
+    >>> albums, artists = Table("albums", (Column("title", "TEXT"),)), Table("artists", (Column("name", "TEXT"),))
+    >>> of_all_rows("How many rows are there?", Schema((albums,), "sqlite"))
+    'SELECT COUNT(*) FROM "albums"'
+    >>> both = Schema((albums, artists), "sqlite")
+    >>> of_all_rows("Show me all records of the artists table", both), of_all_rows("Show me the data", both)
+    ('SELECT * FROM "artists"', '')
+    >>> of_all_rows("How many rows have no title?", both), of_all_rows("How many albums are there?", both)
+    (None, None)
+    """
+    said = {word.key for word in split(question)}
+    counts = bool(said & _COUNTING)
+    whole = (_WHOLE if counts else _WHOLE | {"table"}) & said
+    if not whole or any(whole & {*keys(each.name)} for table in schema.tables for each in (table, *table.columns)):
+        return None
+    left = {stem(key) for key in said - _WHOLE - _COUNTING - _AROUND - {"table"}}
+    named = [table for table in schema.tables if left == {stem(key) for key in name_words(table.name)}]
+    if left and len(named) != 1:
+        return None
+    tables = named or schema.tables
+    read = exp.select("COUNT(*)" if counts else "*").from_(relation(tables[0].name)) if len(tables) == 1 else None
+    return read.sql(schema.dialect) if read else ""
 
 
 def nothing_about(
@@ -214,6 +248,10 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
         return Command(update=known | recorded(state, runtime, step), goto="check")
     schema = toolbox.database.schema()
     question = asked(state)
+    whole = of_all_rows(question, schema) if toolbox.options.present and state["readings"] == ["standalone"] else None
+    if whole and whole not in state["refused"]:
+        step = tool_step("link", since(start), "all rows of a table")
+        return Command(update={"candidate": whole} | recorded(state, runtime, step), goto="check")
     meant = [text for name, text in toolbox.options.knowledge.meant(question) if definition(schema, name, text) is None]
     text = " ".join(filter(None, (question, state["evidence"], *meant)))
     values = match_values(toolbox.database, text) if toolbox.options.values else ()
@@ -244,7 +282,10 @@ def _told(state: State, toolbox: AgentContext, links: Sequence[Link], values: Se
         said = said.replace(value.phrase.casefold(), "")
     if toolbox.profile.raw and in_another_language(said):
         return ENGLISH_ONLY
-    return nothing_about(question, toolbox.database.schema(), links, values, toolbox.database.name)
+    schema, name = toolbox.database.schema(), toolbox.database.name
+    if of_all_rows(question, schema) == "":
+        return overview(schema, name)
+    return nothing_about(question, schema, links, values, name)
 
 
 def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]:

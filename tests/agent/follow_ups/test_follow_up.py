@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.follow_ups import relation_of, resolve, without_reset
-from agent.nodes.link import GOODBYE, MOST_TABLES, WELCOME, nothing_about, overview, small_talk
+from agent.nodes.link import GOODBYE, MOST_TABLES, WELCOME, nothing_about, of_all_rows, overview, small_talk
 from agent.state import Turn
 from tests.agent.spider_gold import DATA
 from tools.databases.database import Database
@@ -209,6 +209,30 @@ def test_what_may_be_about_the_data_is_asked(asked: str) -> None:
     assert told_of(asked) is None
 
 
+COUNTED, SHOWN = 'SELECT COUNT(*) FROM "order_lines"', 'SELECT * FROM "order_lines"'
+
+
+@pytest.mark.parametrize(
+    ("asked", "sql"),
+    [
+        ("How many rows are there?", COUNTED), ("count the records", COUNTED), ("How many entries does it have?", COUNTED),
+        ("What is the number of rows of the Order Lines table?", COUNTED), ("Show me the data", SHOWN),
+        ("Give me all rows.", SHOWN), ("List everything", SHOWN), ("show the whole table", SHOWN),
+        ("Show me the data in order lines", SHOWN), ("How many order lines are there?", None), ("Show me 5 rows", None),
+        ("How many rows have no price?", None), ("How many tables are there?", None), ("Show the data of 2024", None),
+        ("Show the table of prices", None), ("How many rows of customers are there?", None), ("How many are there?", None),
+    ],
+)  # fmt: skip
+def test_the_rows_of_the_only_table(asked: str, sql: str | None) -> None:
+    lines = Schema((Table("order_lines", (Column("price", "REAL"),)),), "sqlite")
+    assert of_all_rows(asked, lines) == sql
+
+
+def test_what_is_called_a_record_is_no_row() -> None:
+    shop = Schema((Table("stores", (Column("records", "INTEGER"),)),), "sqlite")
+    assert of_all_rows("How many records are there?", shop) is None
+
+
 def test_values_and_the_name_of_the_database_are_known_too() -> None:
     assert told_of("How many students are there?", "student_1") is None
     assert told_of("How many students are there?") is not None
@@ -252,4 +276,4 @@ def test_no_question_of_a_benchmark_is_small_talk() -> None:
         pytest.skip("Spider data is not at ../shared/data")
     texts = {str(value) for entry in asked for key, value in entry.items() if "uestion" in key}
     assert len(texts) > 10_000
-    assert [text for text in texts if small_talk(text, SHOP)] == []
+    assert [text for text in texts if small_talk(text, SHOP) or of_all_rows(text, SHOP) is not None] == []

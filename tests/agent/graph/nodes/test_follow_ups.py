@@ -151,6 +151,20 @@ def test_what_is_not_here_is_told_without_the_model(talk: Talk) -> None:
     assert talk(PLAN, COUNT, present=False).ask("What is the weather?").sql == COUNT
 
 
+def test_all_rows_of_a_table_are_asked_for_without_the_model(talk: Talk) -> None:
+    """ "Count the rows" was read as a condition, "show me the data" as one column."""
+    conversation = talk(PLAN, COUNT)
+    counted = conversation.ask("How many rows does the singer table have?")
+    assert counted.sql == 'SELECT COUNT(*) FROM "singer"' and [step["name"] for step in counted.steps][:2] == [
+        "link",
+        "check",
+    ]
+    shown = conversation.ask("Show me all records of singer")
+    assert shown.sql == 'SELECT * FROM "singer"' and len(shown.rows) == counted.rows[0][0]
+    assert talk(PLAN, COUNT).ask("Show me the data").answer.startswith("There are ")
+    assert talk(PLAN, COUNT, present=False).ask("How many rows does the singer table have?").sql == COUNT
+
+
 def test_small_talk_is_answered_in_words_and_forgets_nothing(talk: Talk) -> None:
     conversation = talk(PLAN, COUNT)
     hello = conversation.ask("Hello!")
