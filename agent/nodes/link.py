@@ -143,7 +143,8 @@ def of_all_rows(question: str, schema: Schema) -> str | None:
     said = {word.key for word in split(question)}
     counts = bool(said & _COUNTING)
     whole = (_WHOLE if counts else _WHOLE | {"table"}) & said
-    if not whole or any(whole & {*keys(each.name)} for table in schema.tables for each in (table, *table.columns)):
+    names = (name for each in schema.tables for name in (each.name, *(column.name for column in each.columns)))
+    if not whole or any(whole & {*keys(name)} for name in names):
         return None
     left = {stem(key) for key in said - _WHOLE - _COUNTING - _AROUND - {"table"}}
     named = [table for table in schema.tables if left == {stem(key) for key in name_words(table.name)}]
