@@ -126,19 +126,6 @@ def described_schema(data: Path, db_id: str) -> Schema:
     return Schema(tuple(table for table in tables if table.name != own_book), "sqlite")
 
 
-def spoken_names(data: Path, db_id: str) -> dict[str | ColumnRef, str]:
-    """What tables.json calls a Spider database's tables, and its columns by (table, column), in words, or by
-    their own names where it gives no others; empty for other databases."""
-    entry = _described(data / "spider" / "tables.json").get(db_id)
-    if entry is None:
-        return {}
-    tables: list[str] = entry["table_names_original"]
-    said: dict[str | ColumnRef, str] = dict(zip(tables, entry.get("table_names", tables), strict=True))
-    originals = entry["column_names_original"]
-    columns = zip(originals, entry.get("column_names", originals), strict=True)
-    return {**said, **{(tables[number], name): words for (number, name), (_, words) in columns if number >= 0}}
-
-
 @cache
 def _described(file: Path) -> dict[str, dict[str, Any]]:
     return {entry["db_id"]: entry for entry in json.loads(file.read_text(encoding="utf-8"))}

@@ -32,7 +32,6 @@ from eval.datasets.gold_databases import (
     empty_database,
     gold_target,
     open_training,
-    spoken_names,
 )
 from eval.datasets.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.official import (
@@ -62,11 +61,8 @@ from training.data.parts import (
     make_parts,
     second,
     summed,
-    templated,
 )
-from training.data.parts import TEMPLATED_KINDS as TEMPLATES
 from training.packs.groups import Group
-from training.templates.labels import Labels
 from training.variants.mistakes import read_synonyms
 from training.variants.schemas import distractors, draw, original
 from training.wikisql.parts import invented, is_held_out, wikisql_parts
@@ -226,27 +222,7 @@ def _guests(data: Path, questions: Sequence[Question]) -> tuple[Table, ...]:
 
 def _of_database(questions: Sequence[Question], material: Material, held_out: bool, scratch: Path) -> Made:
     groups, tally = database_groups(questions, material, scratch, held_out=held_out)
-    made = {HELD_OUT_FILE if held_out else TRAIN_FILE: groups}
-    if held_out:
-        made |= _templates_held_out(questions, material, scratch, tally)
-    return Made(made, tally, len(questions))
-
-
-def _templates_held_out(
-    questions: Sequence[Question], material: Material, scratch: Path, tally: Tally
-) -> dict[str, list[Group]]:
-    """All questions of the templates on a held-out database, under the original names, in a file for each kind."""
-    database = open_training(material.data, questions, scratch)
-    try:
-        chance = Random(f"templates/{database.db_id}")
-        labels = Labels(database, spoken_names(material.data, database.db_id))
-        return {
-            f"{HELD_OUT}/{kind}.jsonl": _grouped(_original(made, database, material, chance, tally, 1.0))
-            for kind in TEMPLATES
-            if (made := templated(labels, {kind: 1.0}, chance, tally))
-        }
-    finally:
-        database.close()
+    return Made({HELD_OUT_FILE if held_out else TRAIN_FILE: groups}, tally, len(questions))
 
 
 def _authored(material: Material) -> dict[str, Maker]:
@@ -298,10 +274,6 @@ def database_groups(
         chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")
         kept = questions if held_out else _kept(questions, options, chance)
         found = items(kept, database, options.follow_ups, chance, tally)
-        if not held_out:
-            shares = {kind: getattr(options, kind) for kind in TEMPLATES}
-            said = spoken_names(material.data, database.db_id) if questions[0].source != "bird" else {}
-            found += templated(Labels(database, said), shares, chance, tally)
         placed = list(_original(found, database, material, chance, tally, 1.0 if held_out else options.originals))
         for share in [] if held_out else _passes(options.variants):
             chosen = [item for item in found if chance.random() < share]

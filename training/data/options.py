@@ -82,28 +82,6 @@ class Options:
     wikisql_queries: Annotated[
         float, typer.Option("--wikisql-queries", min=0.0, max=1.0, help="Share of those that asks for SQL, too.")
     ] = 0.15
-    tables: Annotated[
-        float, typer.Option("--tables", min=0.0, max=1.0, help="Share of the templates for the choice of tables.")
-    ] = 0.5
-    sets: Annotated[
-        float, typer.Option("--sets", min=0.0, max=1.0, help="Share of the templates for sets and nesting.")
-    ] = 0.5
-    superlatives: Annotated[
-        float, typer.Option("--superlatives", min=0.0, max=1.0, help="Share of the templates for superlatives.")
-    ] = 0.5
-    conditions: Annotated[
-        float, typer.Option("--conditions", min=0.0, max=1.0, help="Share of the templates for flags and conditions.")
-    ] = 0.5
-    blanks: Annotated[
-        float, typer.Option("--blanks", min=0.0, max=1.0, help="Share of the templates for columns that are empty.")
-    ] = 0.25
-    amounts: Annotated[
-        float,
-        typer.Option("--amounts", min=0.0, max=1.0, help="Share of the templates for totals, shares and ranges."),
-    ] = 0.5
-    times: Annotated[
-        float, typer.Option("--times", min=0.0, max=1.0, help="Share of the templates for years, months and dates.")
-    ] = 0.5
     gold_hints: Annotated[
         float,
         typer.Option(

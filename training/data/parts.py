@@ -4,8 +4,6 @@ If a question depends on the former one, the agent shows that in the prompt. The
 prompt is that of a first question; they are also asked with the former question shown, so that a model learns to ignore a
 history that has nothing to do with the question.
 
-Items from templates: each question's SQL is run in both engines, and kept if its result says something.
-
 Parts of a build: one for each database and for each slice of WikiSQL's tables, made in several processes, kept in
 `OUT/parts/` with a record of its counts, and joined into the files.
 """
@@ -13,7 +11,7 @@ Parts of a build: one for each database and for each slice of WikiSQL's tables, 
 import json
 import multiprocessing
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,17 +21,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from eval.datasets.follow_ups import CHANGES, Change, follow_up
-from eval.datasets.gold_databases import Target, TrainingDatabase, own_target, run
-from eval.datasets.gold_sql import GoldError, normalise, real_tables, sql_text
+from eval.datasets.gold_databases import TrainingDatabase, own_target
+from eval.datasets.gold_sql import GoldError, real_tables
 from tools.linking.match_values import ValueMatch, match_values
 from training.data.examples import Item
 from training.data.options import Tally
 from training.packs.groups import Group, group_line
-from training.templates.amounts import amounts, blanks
-from training.templates.conditions import conditions, tables
-from training.templates.labels import Asked, Author, Labels, Template, q
-from training.templates.sets import sets
-from training.templates.times import superlatives, times
 from training.variants.mistakes import EXCHANGES
 
 
@@ -107,60 +100,6 @@ def _changed(first: Item, evidence: str, changes: Mapping[str, Change], others: 
 def found_values(database: TrainingDatabase, text: str) -> tuple[ValueMatch, ...]:
     """The cell values that a text names."""
     return tuple(match_values(database.engine, text)) if database.has_rows else ()
-
-
-TEMPLATED_KINDS: Mapping[str, Callable[[Author], Template]] = {
-    "tables": tables,
-    "sets": sets,
-    "superlatives": superlatives,
-    "conditions": conditions,
-    "blanks": blanks,
-    "amounts": amounts,
-    "times": times,
-}
-"""Templates by the kind of mistake that they are against, or by what they ask for."""
-
-
-def templated(labels: Labels, shares: Mapping[str, float], rng: Random, tally: Tally) -> list[Item]:
-    """A share of what each kind's templates make of the database. Without rows there are only those that need none."""
-    bound = ("tables", "sets", "blanks", "amounts")
-    kinds = [kind for kind in shares if shares[kind] and (labels.database.has_rows or kind in bound)]
-    return [item for kind in kinds for item in _of(kind, labels, shares[kind], rng, tally)]
-
-
-def _of(kind: str, labels: Labels, share: float, rng: Random, tally: Tally) -> Iterator[Item]:
-    said = set[str]()
-    for number, asked in enumerate(TEMPLATED_KINDS[kind](Author(labels, rng))):
-        if rng.random() >= share or asked.text in said:
-            continue
-        said.add(asked.text)
-        tally.golds["all"] += 1
-        try:
-            target = telling(asked, labels.database)
-        except GoldError as error:
-            tally.left_out[f"{kind}: {str(error).split(':')[0]}"] += 1
-            continue
-        values = found_values(labels.database, asked.text)
-        yield Item(f"{kind}/{labels.database.db_id}/{number}", asked.text, "", target, values)
-
-
-def telling(asked: Asked, database: TrainingDatabase) -> Target:
-    """The target. Raises GoldError if the result is empty, zero, or every row where only some are asked for."""
-    tree = normalise(asked.sql, database.schema)
-    if not database.has_rows:
-        return own_target(tree, database)
-    rows = run(sql_text(tree), database.engine).rows
-    if not asked.may_be_empty and (not rows or _says_nothing(rows)):
-        raise GoldError("the result is empty")
-    if asked.below:
-        (whole,) = run(f"SELECT COUNT(*) FROM {q(asked.below)}", database.engine).rows[0]
-        if len(rows) >= int(whole):
-            raise GoldError("the result is everything")
-    return own_target(tree, database)
-
-
-def _says_nothing(rows: Sequence[Sequence[object]]) -> bool:
-    return len(rows) == 1 and all(cell in (None, 0, "") for cell in rows[0])
 
 
 TRAIN_FILE = "train.jsonl"

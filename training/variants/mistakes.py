@@ -296,20 +296,6 @@ def singular(word: str) -> str:
 _PLURALS = {"movies": "movie", "movie": "movie", "cookies": "cookie", "species": "species", "courses": "course"}
 
 
-def words(name: str) -> str:
-    """A name as words in lower case.
-
-    >>> words("Home_Town"), words("birthYear")
-    ('home town', 'birth year')
-    """
-    return " ".join(name_words(name)) or name
-
-
-def with_article(noun: str) -> str:
-    """`an order`, `a singer`."""
-    return f"{'an' if noun[:1] in 'aeiou' and not noun.startswith(('uni', 'use', 'eu')) else 'a'} {noun}"
-
-
 Synonyms = Mapping[str, Sequence[str]]
 LEAST_COUNT = 2  # a single occurrence is often a slip or a rewording of the whole phrase
 

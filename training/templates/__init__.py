@@ -1,1 +1,0 @@
-"""Questions from templates over a schema."""
