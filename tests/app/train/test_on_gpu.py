@@ -89,7 +89,8 @@ def test_packs_train_the_same_where_little_is_installed(
     ran = bare("train", packs, "--model", tiny, "--out", tmp_path / "bare")
     assert ran.returncode == exit_codes.OK, ran.stderr
     outcome = json.loads(ran.stdout.splitlines()[-1])
-    assert outcome["finished"] and outcome["held_out"] == ordinary["held_out"]
+    # Some processors round a dot product by where its arrays lie in memory, so figures are compared up to that.
+    assert outcome["finished"] and outcome["held_out"] == pytest.approx(ordinary["held_out"], rel=1e-6)
     assert contents(tmp_path / "bare" / result) == contents(tmp_path / "ordinary" / result)
     ran = bare("train", packs, "--model", tiny, "--out", tmp_path / "ordinary", "--steps", 3, "--resume")
     assert json.loads(ran.stdout.splitlines()[-1])["steps"] == 3, ran.stderr
