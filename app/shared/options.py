@@ -55,7 +55,8 @@ Db = Annotated[
     typer.Option(
         "--db",
         help="DuckDB, SQLite, CSV, Parquet, JSON or Excel file, a folder or a pattern (*.csv) of these, or a URL; "
-        "repeatable, or several with commas. Default: SQLAGENT_DB, or the bundled example.",
+        "repeatable, or several with commas. Default: SQLAGENT_DB, or the bundled example. "
+        "Set a URL with a password there: options can be read in ps.",
         callback=_or_environment,
     ),
 ]

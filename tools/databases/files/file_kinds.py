@@ -193,7 +193,9 @@ def sources(path: Path) -> list[tuple[Path, FileKind]]:
         files = [entry for entry in entries if entry.is_file() and not entry.name.startswith(".")]
         found = [(file, kind) for file in files if (kind := _kind_in_folder(file))]
         if not found:
-            raise OpenError(f"nothing to read in {path}: put {READABLE} there, or name a file")
+            folder = next((entry.name for entry in entries if entry.is_dir()), "")
+            within = f"; folders in it are not read: name the files, as in '{path / folder}/*.csv'" if folder else ""
+            raise OpenError(f"nothing to read in {path}: put {READABLE} there, or name a file{within}")
         return found
     kind = file_kind(path)
     if kind is None:
@@ -334,6 +336,8 @@ def _encoding(path: Path) -> tuple[str, str]:
                 return encoding, ""
         if wide := _wide(head):
             return wide, f"is read as {_NAMES[wide]}"
+        if 100 * head.count(0) > len(head):
+            raise OpenError(f"cannot read {path}: it is no text")
         good, bad, sample, is_mixed = _as_utf8(path)
     except (OSError, EOFError):
         return "", ""

@@ -196,6 +196,8 @@ def test_urls_of_files_are_opened_under_their_engines_locks(tmp_path: Path) -> N
     [
         (lambda folder: folder / "absent.csv", "no such file or folder"),
         (lambda folder: folder / "nothing", "nothing to read in"),
+        (lambda folder: folder / "parts", "parts/year=2024/*.csv"),
+        (lambda folder: folder / "zeros.csv", "zeros.csv: it is no text"),
         (lambda folder: folder / "empty.csv", "is empty"),
         (lambda folder: folder / "empty.db", "is empty"),
         (lambda folder: folder / "odd.xyz", "cannot tell what"),
@@ -217,6 +219,8 @@ def test_urls_of_files_are_opened_under_their_engines_locks(tmp_path: Path) -> N
 )  # fmt: skip
 def test_what_cannot_be_opened_is_said_in_one_line(tmp_path: Path, make: Any, words: str) -> None:
     (tmp_path / "nothing").mkdir()
+    (tmp_path / "parts" / "year=2024").mkdir(parents=True)
+    (tmp_path / "zeros.csv").write_bytes(bytes(1 << 20))
     for name in ("empty.csv", "empty.db"):
         (tmp_path / name).touch()
     for name in ("odd.xyz", "damaged.duckdb", "damaged.sqlite", "damaged.parquet", "damaged.xlsx"):
