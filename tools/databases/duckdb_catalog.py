@@ -114,11 +114,14 @@ def _relation(schema: str, name: str) -> str:
 
 
 def _texts(columns: Sequence[tuple[Any, ...]]) -> str:
-    """A list of the columns' values, as texts that are long enough to see whether they are short."""
+    """A list of the columns' values, as texts that are long enough to see whether they are short. The functions are named in
+    full, because a macro of the file may have the name of one.
+    """
     texts = (
-        "NULL" if row[3] == "BLOB" else f"left(CAST({quoted(row[2])} AS VARCHAR), {MAX_LENGTH + 1})" for row in columns
+        "NULL" if row[3] == "BLOB" else f"system.main.left(CAST({quoted(row[2])} AS VARCHAR), {MAX_LENGTH + 1})"
+        for row in columns
     )
-    return f"[{', '.join(texts)}]"
+    return f"system.main.list_value({', '.join(texts)})"
 
 
 _Rows = list[Sequence[str | None]]
