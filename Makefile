@@ -75,7 +75,8 @@ soak: $(VENV)/.ready-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.ui.soak $(or $(questions),2000) $(MODEL)
 
 test-ui: $(VENV)/.ready-browser
-	@SQLAGENT_BROWSER=1 SQLAGENT_ALLOWED_SKIPS='^$$' OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ui/page/*_browser.py tests/ui/views/*/*_browser.py
+	@SQLAGENT_BROWSER=1 SQLAGENT_ALLOWED_SKIPS='^$$' OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
+		tests/ui/page/*_browser.py tests/ui/views/*/*_browser.py
 
 measure-ui: $(VENV)/.ready-browser
 	@$(BIN)/python -m tests.ui.measure
