@@ -326,9 +326,8 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
         earlier answer named, so that this question may go on from it; `continues` says which question it was taken to continue.
         Where the result has a `question`, the person has to choose one of its options: ask again with the evidence of that,
         or with `ask_back` false for an answer to the question as it stands; of an answer that is probably wrong, `run_sql` with
-        the option's SQL. `confidence` is how often answers like this one
-        are right; where one is probably wrong, `doubts` say why, and `alternatives` are other readings with their results in
-        short, whose SQL `run_sql` can run.
+        the option's SQL. `confidence` is how often answers like this one are right; where one is probably wrong, `doubts` say
+        why, and `alternatives` are other readings with their results in short, whose SQL `run_sql` can run.
         """
         given = found.data if isinstance(found, AcceptedElicitation) else None
         if not isinstance(given, _Asked):

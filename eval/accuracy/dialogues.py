@@ -5,9 +5,9 @@ Reads a file of dialogues, one per line, as JSON. Opens no database.
     {"id": "d01", "database": "example", "turns": [{"question": "How many artists are there?",
      "sql": "SELECT COUNT(*) FROM artists", "kind": "opening", "continues": null}, ...]}
 
-`database` is "example" or a path relative to the file. `sql` is the gold query in the dialect in which `open_database` opens
-that database; null if the turn only says "start over". `continues` is the number, from 1, of the earlier turn that the
-question continues; null if it is self-contained.
+`database` is "example" or a path relative to the file. `sql` is the gold query, in the dialect of `engine` ("sqlite", say) or,
+if the line names none, of the engine that `open_database` takes for that database; null if the turn only says "start over".
+`continues` is the number, from 1, of the earlier turn that the question continues; null if it is self-contained.
 """
 
 import hashlib
