@@ -39,7 +39,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tools.databases.database import Database, Distinct
 from tools.result import Limits, QueryError
-from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table, derived
+from tools.schema import Column, ColumnRef, Schema, Table, derived
 from tools.sql.scope import type_kind
 
 BATCH = 32
@@ -271,10 +271,8 @@ def _prune(folder: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-_Column = tuple[str, str, bool, bool, str, list[str], list[str]]
-_Key = tuple[list[str], str, list[str]]
-_Table = tuple[str, list[_Column], list[_Key], str, int | None, list[str], list[str]]
-_STORED_SCHEMA = TypeAdapter(tuple[str, list[_Table], list[str]])
+_STORED_SCHEMA = TypeAdapter(tuple[str, tuple[Table, ...], frozenset[str]])
+"""The dialect, the tables, and the types that were made there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,18 +285,17 @@ class SchemaCache:
     def read(self, reader: str) -> Schema | None:
         """The schema as `reader`, the name of a database's class, read it; None where it is not there or damaged."""
         try:
-            dialect, tables, own_types = _STORED_SCHEMA.validate_python(
-                ormsgpack.unpackb(read_file(self._path(reader))), strict=False
-            )
+            stored = ormsgpack.unpackb(read_file(self._path(reader)))
+            dialect, tables, own_types = _STORED_SCHEMA.validate_python(stored, strict=False)
         except (OSError, ValueError, ValidationError):
             return None
-        return Schema(tuple(map(_table, tables)), dialect, frozenset(own_types))
+        return Schema(tables, dialect, own_types)
 
     def write(self, reader: str, schema: Schema) -> None:
         """Keep it. Where that is not possible it is read again next time."""
-        stored = (schema.dialect, list(map(_stored, schema.tables)), sorted(schema.own_types))
+        known = (schema.dialect, schema.tables, schema.own_types)
         with suppress(OSError, ormsgpack.MsgpackEncodeError):
-            data = ormsgpack.packb(stored)
+            data = ormsgpack.packb(_STORED_SCHEMA.dump_python(known, mode="json", exclude_defaults=True))
             if len(data) <= LARGEST_BYTES:
                 write_file(self._path(reader), data)
 
@@ -306,37 +303,6 @@ class SchemaCache:
         code = identity_of(sorted(Path(__file__).parent.glob("**/*.py")))
         key = hashlib.sha256(repr((self.files, reader, code)).encode()).hexdigest()[:32]
         return self.folder / f"{key}{SUFFIX}"
-
-
-def _stored(table: Table) -> _Table:
-    columns = [
-        (each.name, each.type, each.primary_key, each.nullable, each.comment, list(each.samples), sorted(each.made_of))
-        for each in table.columns
-    ]
-    keys = [(list(key.columns), key.ref_table, list(key.ref_columns)) for key in table.foreign_keys]
-    return table.name, columns, keys, table.comment, table.row_count, sorted(table.made_of), list(table.parents)
-
-
-def _table(stored: _Table) -> Table:
-    name, columns, keys, comment, row_count, made_of, parents = stored
-    return Table(
-        name,
-        tuple(map(_column, columns)),
-        tuple(ForeignKey(tuple(own), table, tuple(theirs)) for own, table, theirs in keys),
-        comment,
-        row_count,
-        _words(made_of),
-        tuple(parents),
-    )
-
-
-def _column(stored: _Column) -> Column:
-    name, type_, primary_key, nullable, comment, samples, made_of = stored
-    return Column(name, type_, primary_key, nullable, comment, tuple(samples), _words(made_of))
-
-
-def _words(stored: Sequence[str]) -> frozenset[str]:
-    return frozenset(stored)
 
 
 MOST_CHOICES = 6
