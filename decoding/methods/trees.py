@@ -1,11 +1,11 @@
-"""Token trees from a drafter's guesses, as pure functions: static, best-first, fanned out, beam.
+"""Token trees from a drafter's guesses, as pure functions: best-first, fanned out, beam.
 
 Scores are log-probabilities, so a path's score is a sum that never grows with its depth. Every builder returns a `Draft`
 within `Bounds`. `cursor` is the constraint's at the root: the tree is built from tokens that it allows.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count as numbers
 from itertools import islice
@@ -86,23 +86,6 @@ class Bounds:
 def tail_of(tokens: Sequence[int]) -> Tail:
     """The last two of at least one token; the first counts as its own predecessor."""
     return tokens[max(len(tokens) - 2, 0)], tokens[-1]
-
-
-def static(shape: Iterable[Sequence[int]], levels: Sequence[Level]) -> Draft:
-    """A tree of fixed shape (Medusa, arXiv 2401.10774): each path of `shape` names the rank of its token at each depth.
-
-    A path ends at a level that does not exist or has no guess of its rank.
-    """
-    return Draft.trie(_tokens(path, levels) for path in shape)
-
-
-def _tokens(path: Sequence[int], levels: Sequence[Level]) -> list[int]:
-    out: list[int] = []
-    for rank, level in zip(path, levels, strict=False):
-        if rank >= len(level.tokens):
-            break
-        out.append(level.tokens[rank])
-    return out
 
 
 OFFERED = 16

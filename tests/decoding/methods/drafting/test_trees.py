@@ -26,7 +26,6 @@ from decoding.methods.trees import (
     budgeted,
     chain,
     fanned_out,
-    static,
 )
 from tests.decoding.models.doubles import NoAscent
 
@@ -131,11 +130,6 @@ def test_a_head_that_overflows_still_gives_a_tree() -> None:
     assert len(best_first(guesses, Bounds(5))) == 5
     assert len(fanned_out(guesses, 2, Bounds(5))) == 5
     assert len(beam(unconditioned(guesses, []), 2, 3, Bounds(5))) <= 5  # type: ignore[arg-type]
-
-
-def test_a_static_tree_has_its_shape_whatever_the_guesses() -> None:
-    guesses = [Level([7, 8], [-0.1, -3.0]), Level([9], [-0.5])]
-    assert static([(0,), (0, 0), (1, 0), (0, 1)], guesses) == Draft.trie([(7, 9), (8, 9)])
 
 
 def test_the_best_nodes_keep_their_order() -> None:
