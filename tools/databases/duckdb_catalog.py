@@ -90,6 +90,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """`text` as a text of SQL, in quotes."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _columns(cursor: duckdb.DuckDBPyConnection) -> dict[tuple[str, str], list[tuple]]:  # type: ignore[type-arg]
     grouped = defaultdict(list)
     for row in cursor.execute(_COLUMNS).fetchall():

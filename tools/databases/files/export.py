@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import duckdb
 
-from tools.databases.duckdb_catalog import create_table, insert_columns
+from tools.databases.duckdb_catalog import create_table, insert_columns, literal
 from tools.result import Result
 
 Format = Literal["csv", "parquet", "xlsx"]
@@ -111,7 +111,7 @@ def _parquet(result: Result, path: Path) -> None:
                         for cells, type_ in zip(columns, tried, strict=True)
                     ]
                     insert_columns(connection, "result", tried, batch)
-                connection.execute(f"COPY result TO {_text(str(path))} (FORMAT parquet)")
+                connection.execute(f"COPY result TO {literal(str(path))} (FORMAT parquet)")
                 return
             except duckdb.Error:
                 connection.execute("DROP TABLE IF EXISTS result")
@@ -206,10 +206,6 @@ def _unique(names: Iterable[str]) -> list[str]:
         seen.add(fresh.casefold())
         out.append(fresh)
     return out
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 _WRITERS: Mapping[Format, Callable[[Result, Path], None]] = {"csv": _csv, "parquet": _parquet, "xlsx": _xlsx}

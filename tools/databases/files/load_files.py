@@ -17,13 +17,12 @@ import duckdb
 import ormsgpack
 from pydantic import TypeAdapter
 
-from tools.databases.duckdb_catalog import quoted
+from tools.databases.duckdb_catalog import literal, quoted
 from tools.databases.duckdb_database import Copy, DuckDBDatabase
 from tools.databases.files.file_kinds import FileKind, TableNames, leave_out, stem, tell
 from tools.databases.files.loaders import (
     VIEW_DEADLINE_S,
     Loaded,
-    literal,
     load_csv,
     load_json,
     load_parquet,

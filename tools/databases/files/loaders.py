@@ -24,7 +24,7 @@ from typing import Any
 
 import duckdb
 
-from tools.databases.duckdb_catalog import create_table, insert_columns, quoted
+from tools.databases.duckdb_catalog import create_table, insert_columns, literal, quoted
 from tools.databases.files.file_kinds import TableNames, as_utf8, distinct, stem
 from tools.databases.files.sheets import (
     AS_DETECTED,
@@ -289,10 +289,6 @@ def _is_unsplit(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
     """True when the only column's name still holds separators: DuckDB found no way to split the rows evenly."""
     columns = connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
     return len(columns) == 1 and re.search(r"[,;\t|]", columns[0][0]) is not None
-
-
-def literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _without_wildcards(path: str) -> str:

@@ -11,7 +11,7 @@ from math import isclose
 
 import duckdb
 
-from tools.databases.duckdb_catalog import quoted
+from tools.databases.duckdb_catalog import literal, quoted
 from tools.databases.files.written_values import Finding, findings, tell_units
 
 _TOTAL = (
@@ -97,8 +97,8 @@ def _candidates(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequen
     label = f"coalesce({', '.join(_given(name) for name in columns[:_LABELS])})"
     shape = f"rtrim(lower({label}), ': ')"
     rows = connection.execute(
-        f"SELECT rowid, {label}, regexp_full_match({shape}, {_literal(_AVERAGE)}) FROM {quoted(raw)} "
-        f"WHERE regexp_full_match({shape}, {_literal(f'{_TOTAL}|{_AVERAGE}')}) ORDER BY rowid LIMIT {_MOST_TOTALS + 1}"
+        f"SELECT rowid, {label}, regexp_full_match({shape}, {literal(_AVERAGE)}) FROM {quoted(raw)} "
+        f"WHERE regexp_full_match({shape}, {literal(f'{_TOTAL}|{_AVERAGE}')}) ORDER BY rowid LIMIT {_MOST_TOTALS + 1}"
     ).fetchall()
     found = [_Candidate(*row) for row in rows] if len(rows) <= _MOST_TOTALS else []
     last = _last_row(connection, raw)
@@ -190,7 +190,7 @@ def _drop_notes(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequen
     note = f"{_NOTE}|{_SENTENCE}" if len(columns) > 2 else _NOTE
     while len(columns) > 1 and (last := _last_row(connection, raw)) is not None:
         first, *others = connection.execute(
-            f"SELECT {', '.join(map(_given, columns))}, regexp_full_match({_given(columns[0])}, {_literal(note)}) "
+            f"SELECT {', '.join(map(_given, columns))}, regexp_full_match({_given(columns[0])}, {literal(note)}) "
             f"FROM {quoted(raw)} WHERE rowid = {last}"
         ).fetchone() or (None,)
         if first is None or any(each is not None for each in others[:-1]) or not others[-1]:
@@ -204,7 +204,7 @@ def _drop_names(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequen
     """Take rows out that repeat the names of the columns, as pages and files that were put together do."""
     if len(columns) < 2:
         return []
-    same = " AND ".join(f"trim({quoted(name)}) = {_literal(name)}" for name in columns)
+    same = " AND ".join(f"trim({quoted(name)}) = {literal(name)}" for name in columns)
     (count,) = connection.execute(f"DELETE FROM {quoted(raw)} WHERE {same}").fetchone() or (0,)
     times = "once" if count == 1 else f"{count:,} times"
     return [f"the row of names is repeated {times} below, and left out there"] if count else []
@@ -224,7 +224,3 @@ def _cells(connection: duckdb.DuckDBPyConnection, raw: str, columns: Sequence[st
 
 def _given(column: str) -> str:
     return f"nullif(trim({quoted(column)}), '')"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from tools.databases.duckdb_catalog import quoted
+from tools.databases.duckdb_catalog import literal, quoted
 
 SAMPLE = 1000  # values that must look like numbers or dates before the whole column is looked at
 MOSTLY = 0.5  # share of values that fit a form, from which on the others are worth a note
@@ -138,7 +138,7 @@ def tell_units(connection: duckdb.DuckDBPyConnection, table: str, found: Sequenc
     """Comment the columns of numbers with their units."""
     for each in found:
         if isinstance(each.form, NumberForm) and each.form.unit:
-            told = _literal(_in_unit(each.form.unit))
+            told = literal(_in_unit(each.form.unit))
             connection.execute(f"COMMENT ON COLUMN {quoted(table)}.{quoted(each.column)} IS {told}")
 
 
@@ -363,15 +363,15 @@ def _date(
 
 def _counts(connection: duckdb.DuckDBPyConnection, source: str, column: str) -> Counts:
     """`source`: a table or a query in brackets."""
-    fits = {sign: f"coalesce(regexp_full_match(v, {_literal(_pattern(sign))}), false)" for sign in (".", ",")}
-    word = f"regexp_extract(v, {_literal(_LAST_WORD)}, 1)"
-    currency = f"regexp_extract(v, {_literal(_CURRENCY)})"
+    fits = {sign: f"coalesce(regexp_full_match(v, {literal(_pattern(sign))}), false)" for sign in (".", ",")}
+    word = f"regexp_extract(v, {literal(_LAST_WORD)}, 1)"
+    currency = f"regexp_extract(v, {literal(_CURRENCY)})"
     is_unit = (
         f"(c <> '' OR w = '' OR regexp_full_match(w, '{_LETTERS}') "
-        f"OR (length(w) > 1 AND NOT regexp_full_match(w, {_literal(_NO_WORDS)})))"
+        f"OR (length(w) > 1 AND NOT regexp_full_match(w, {literal(_NO_WORDS)})))"
     )
     shaped = f"SELECT trim({quoted(column)}) AS v FROM {source} WHERE {quoted(column)} IS NOT NULL"
-    given = f"lower(v) NOT IN ({', '.join(map(_literal, MISSING))})"
+    given = f"lower(v) NOT IN ({', '.join(map(literal, MISSING))})"
     read = f"SELECT v, {given} AS g, {currency} AS c, {word} AS w, {fits['.']} AS p, {fits[',']} AS q FROM ({shaped})"
     named = (
         f"SELECT v, g, CASE WHEN c <> '' THEN c ELSE w END AS u, CASE WHEN c <> '' THEN c ELSE {_ONE} END AS o, "
@@ -397,8 +397,8 @@ def _pattern(decimal: str) -> str:
 def _digits(column: str, decimal: str) -> str:
     """SQL for a value as a plain number's text, or NULL where it is a mark for nothing."""
     value = f"trim({quoted(column)})"
-    body = f"nullif(regexp_extract({value}, {_literal('^' + _pattern(decimal) + '$')}, 1), '')"
-    bare = f"regexp_replace({body}, {_literal('[ ' + _GAPS + (',' if decimal == '.' else '.') + ']')}, '', 'g')"
+    body = f"nullif(regexp_extract({value}, {literal('^' + _pattern(decimal) + '$')}, 1), '')"
+    bare = f"regexp_replace({body}, {literal('[ ' + _GAPS + (',' if decimal == '.' else '.') + ']')}, '', 'g')"
     sign = f"CASE WHEN regexp_matches({value}, '^[^0-9]*[-−(]') THEN '-' ELSE '' END"
     return f"({sign} || replace({bare}, ',', '.'))"
 
@@ -413,7 +413,7 @@ def _best_pattern(connection: duckdb.DuckDBPyConnection, source: str, column: st
 def _parsed(value: str, pattern: str) -> str:
     """SQL for a value as a moment: a day of this pattern, or as programs write it, with or without a time."""
     formats = [day + time for day in dict.fromkeys((pattern, _ISO)) for time in _TIMES]
-    listed = ", ".join(map(_literal, formats))
+    listed = ", ".join(map(literal, formats))
     return f"try_strptime({value}, [{listed}])"
 
 
@@ -455,7 +455,3 @@ def _misfits(count: int, counts: Counts, what: str) -> str:
 def _note(told: Sequence[str], marks: int) -> str:
     empty = [f"{marks:,} {'mark' if marks == 1 else 'marks'} for nothing left empty"] if marks else []
     return "; ".join([*told, *empty])
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
