@@ -126,10 +126,6 @@ def _count(node: exp.Expr, schema: Schema) -> str:
     return f"number of {plural(_of(inner, schema))}"
 
 
-def _prefixed(prefix: str) -> Callable[[exp.Expr, Schema], str]:
-    return lambda node, schema: _once(prefix, _of(node.this, schema))
-
-
 def _once(prefix: str, text: str) -> str:
     """A column that is called "total" has no "total total"."""
     return text if prefix in text.split() else f"{prefix} {text}"
@@ -186,7 +182,7 @@ _RULES: Sequence[tuple[tuple[type[exp.Expr], ...], Callable[[exp.Expr, Schema], 
     ((exp.Column,), _column),
     ((exp.Count,), _count),
     ((exp.Sum,), _total),
-    ((exp.Avg,), _prefixed("average")),
+    ((exp.Avg,), lambda node, schema: _once("average", _of(node.this, schema))),
     ((exp.Min,), _extreme("lowest", "earliest")),
     ((exp.Max,), _extreme("highest", "latest")),
     (_WRAPPERS, _inner),

@@ -170,7 +170,7 @@ def _parse(raw: Mapping[str, Any], family: Family) -> ModelConfig:
         mlp_bias=bool(raw.get("mlp_bias", False)) and family == "llama",
         qk_norm=family == "qwen3",
         max_positions=int(raw.get("max_position_embeddings", 2048)),
-        sliding_windows=_sliding_windows(raw, family, layers),
+        sliding_windows=(None,) * layers if family == "llama" else read_windows(raw, layers),
     )
 
 
@@ -206,10 +206,6 @@ def read_rope(raw: Mapping[str, Any]) -> Rope:
             parameters.get("original_max_position_embeddings") or raw["max_position_embeddings"]
         ),
     )
-
-
-def _sliding_windows(raw: Mapping[str, Any], family: Family, layers: int) -> tuple[int | None, ...]:
-    return (None,) * layers if family == "llama" else read_windows(raw, layers)
 
 
 def read_windows(raw: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:

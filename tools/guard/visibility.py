@@ -175,7 +175,7 @@ def narrowed(statement: ApprovedQuery, whole: Schema, seen: Schema) -> Respelt |
             return unknown_table(found, seen)
         original = whole.table(table.name)
         if original is None or len(original.columns) > len(table.columns) or table.rule:
-            start, end = _span(found)
+            start, end = found.parts[0].meta["start"], found.parts[-1].meta["end"] + 1
             edits.append((start, end, _subquery(statement.text[start:end], found, table, seen.dialect)))
     return edited(statement.spelling, sorted(edits))
 
@@ -193,11 +193,6 @@ def _reads(tree: exp.Expr, withs: set[str], dialect: str) -> Iterator[exp.Expr]:
 def _table_of(table: exp.Table, schema: Schema) -> Table | None:
     qualified = f"{table.db}.{table.name}" if table.db else table.name
     return schema.table(qualified) or (schema.table(table.name) if table.db in ("main", "public", "dbo") else None)
-
-
-def _span(table: exp.Table) -> tuple[int, int]:
-    """Where the table's name stands in the text, with its schema and its quotes."""
-    return table.parts[0].meta["start"], table.parts[-1].meta["end"] + 1
 
 
 def _subquery(name: str, found: exp.Table, table: Table, dialect: str) -> str:

@@ -298,7 +298,7 @@ def mentioned_roles(schema: Schema, question: str) -> frozenset[ColumnRef]:
     said = [stem(word.key) for word in split(question)]
     found = frozenset[ColumnRef]()
     for roles in _rivals(schema).values():
-        spans = {place: _role_span(role, said) for place, role in roles.items() if role}
+        spans = {place: next(_role_spans(role, said), range(0)) for place, role in roles.items() if role}
         known = {place: span for place, span in spans.items() if span and (len(span) > 1 or all(roles.values()))}
         found |= {
             place for place, span in known.items() if not any(_is_inside(span, other) for other in known.values())
@@ -317,23 +317,14 @@ def _rivals(schema: Schema) -> Mapping[tuple[str, str], Mapping[ColumnRef, Role]
     groups: dict[tuple[str, str], dict[ColumnRef, Role]] = defaultdict(dict)
     for edge in edges(schema):
         if len(edge.columns) == 1:
-            groups[edge.table, edge.ref_table][_place(edge)] = _role(edge)
+            groups[edge.table, edge.ref_table][edge.table.lower(), edge.columns[0].lower()] = _role(edge)
     return {tables: keys for tables, keys in groups.items() if len(keys) > 1}
-
-
-def _place(edge: Edge) -> ColumnRef:
-    return edge.table.lower(), edge.columns[0].lower()
 
 
 def _role(edge: Edge) -> Role:
     """What the key's name says besides its target."""
     target = name_stems(edge.ref_table) | name_stems(edge.ref_columns[0]) | _NO_ROLE
     return tuple(word for word in map(stem, name_words(edge.columns[0])) if word not in target)
-
-
-def _role_span(role: Role, said: list[str]) -> range:
-    """Where the question says the role; an empty range if nowhere."""
-    return next(_role_spans(role, said), range(0))
 
 
 def _role_spans(role: Role, said: list[str]) -> Iterator[range]:
