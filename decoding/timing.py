@@ -1,17 +1,15 @@
 r"""How long forwards take on this machine, at most could, and would have taken with plain decoding.
 
-Measure the embedded model at 400 tokens of context:
+`time_forward` measures the embedded model at 400 tokens of context by
 
     python -c "from decoding.serving.load import load_text_decoder as load; \
     from decoding.timing import time_forward; \
     print(time_forward(load().target, [400], [0, 7, 15, 31, 63]))"
 
-Estimates how long plain decoding would have taken, from plain steps timed on this machine for this model, and says what rows
-cost here.
-
-They are timed once at two context lengths (well under a second for the embedded model), then kept in the cache. Between and
-beyond them a step's time is taken as linear in the context, because only attention grows with it. Where forwards take less
-than a plain step is said to take, the machine was busy when that was timed, and it is timed once more.
+`PlainCost` knows plain steps and the price of rows. They are timed once at two context lengths (well under a second for the
+embedded model), then kept in the cache. Between and beyond them a step's time is taken as linear in the context, because only
+attention grows with it. Where forwards take less than a plain step is said to take, the machine was busy when that was timed,
+and it is timed once more.
 """
 
 import json

@@ -1,13 +1,8 @@
 """Converts text to token ids and back for a checkpoint folder, with only the `tokenizers` library (no transformers at start).
 
-A checkpoint's Jinja chat template, rendered as transformers does it, in jinja2's immutable sandbox.
-
-A template comes with a downloaded model, so it must neither reach Python's internals nor change its arguments.
-
-A detokenizer's pieces add up to exactly what the `tokenizers` library returns for all tokens at once. The decoder named in
-tokenizer.json determines which detokenizer is used.
-
-A chat's format is the checkpoint's own template; what an agent's prompt says is not decided here.
+A chat's format is the checkpoint's own Jinja template. It comes with a downloaded model, so it runs in jinja2's immutable
+sandbox. The pieces of a text as it grows add up to exactly what `tokenizers` returns for all tokens at once; the decoder named
+in tokenizer.json determines how.
 """
 
 import codecs

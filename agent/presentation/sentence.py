@@ -75,7 +75,9 @@ def without_key_word(name: str) -> str:
     return " ".join(own)
 
 
-_UNCOUNTED = word_set("weather data information equipment traffic staff inventory music feedback luggage furniture software")
+_UNCOUNTED = word_set(
+    "weather data information equipment traffic staff inventory music feedback luggage furniture software"
+)
 _IS_PLURAL = re.compile(r"^(?!axis$|.*sis$).*is$")  # "taxis", unlike "analysis"
 _PLURALS = {
     "axis": "axes", "person": "people", "child": "children", "man": "men", "woman": "women", "foot": "feet", "mouse": "mice",

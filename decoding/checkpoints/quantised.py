@@ -1,6 +1,6 @@
-"""Reads published quantised checkpoints as if they were plain (`decoding.checkpoints.quantisation` says what is in them).
+"""Reads a quantised checkpoint's tensors as if it were plain: each module's weight by its usual name, dequantised or packed.
 
-How quantised weights lie in files, and what they mean: weight = (number - zero point) * scale, with a scale for each block.
+weight = (number - zero point) * scale, with a scale for each block:
 
     layout    parts of a module                          numbers
     scaled    weight [out, in], weight_scale or          FP8 (e4m3) or int8, one each; `weight_scale_inv` is no inverse
@@ -12,8 +12,6 @@ How quantised weights lie in files, and what they mean: weight = (number - zero 
     awq       qweight, qzeros, scales                    [in, out]; int32 holds eight neighbours of a row, in AWQ's order
 
 Sources: the formats of compressed-tensors, AutoGPTQ and AutoAWQ, and DeepSeek-V3's notes on its FP8 weights.
-
-Reads a quantised checkpoint's tensors as if it were plain: each module's weight by its usual name, dequantised or packed.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,21 +1,15 @@
-"""The kinds of draft heads, their targets, and the defaults of what they read and draft.
+"""The kinds of draft heads, what they read and draft by default, and the targets to which they belong.
 
-The kinds of draft heads: the network of each, how it is trained, and the sizes at which tests make it.
+`KINDS` has the network of each kind, how it is trained, and the sizes at which tests make it;
+`decoding.methods.registry.register_method` adds a kind together with the method that drafts with it. Heads read few and shared
+hidden states, because these are stored for training.
 
-`decoding.methods.registry.register_method` adds a kind together with the method that drafts with it.
+A head drafts the frequent tokens and those of the prompt: the LM head is the largest matrix of a small target, and the 500 most
+frequent tokens of the training answers and the prompt's own cover nearly all that is written (FR-Spec, arXiv 2502.14856, keeps
+32,768 of 128,256). A token outside them costs acceptance, never correctness.
 
-Which hidden states of a target heads read by default: few and shared, because they are stored for training.
-
-The tokens that a head may draft for one prompt: the frequent ones and those of the prompt, not all that the target has.
-
-The LM head is the largest matrix of a small target. The 500 most frequent tokens of the training answers and the prompt's own
-cover nearly all that is written (FR-Spec, arXiv 2502.14856, keeps 32,768 of 128,256; here they follow the prompt as well).
-A token outside them costs acceptance, never correctness.
-
-Frozen targets: names for combinations of base, adapter and prompts, to which draft heads belong.
-
-`weights/targets.json` lists them, oldest first. A name never changes its meaning: a target that is trained further gets a new
-one.
+`weights/targets.json` names frozen targets (a base, an adapter, prompts), oldest first. A name never changes its meaning: a
+target that is trained further gets a new one.
 """
 
 import json

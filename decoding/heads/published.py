@@ -1,31 +1,18 @@
 """Reads published draft heads in their own layouts.
 
-What the readers of published heads share: reading a folder, finding a setting, and filling a head with tensors.
+`read_published` recognises the layout of a folder and calls its reader. What is not read as the authors' code computes it is
+refused. `LAYOUTS` says with which version of that code each reader was compared;
+`tests/decoding/heads/test_published_forwards.py` computes each head a second time.
 
-What is not read as the authors' code computes it is refused. `LAYOUTS` says which version of that code each reader was
-checked against; `tests/decoding/heads/test_published_forwards.py` computes each head a second time.
-
-DFlash, DDTree, JetSpec and Domino: one layout of block heads, whose settings are in one of two places.
-
-`dflash_config` holds the settings of block heads; some heads have them at the top level. Layer ids count from 0 and mean a
-layer's output, whose index into hidden states is one higher; `speculators` store that index. Fused projections are split.
-
-EAGLE-3 in two layouts: the authors' (`midlayer.*`) and that of `speculators` (`layers.0.*`, settings nested).
-
-`d2t` maps each draft token to the target's id: id = index + d2t[index]. It is absent, or all zeros, if the head drafts the
-whole vocabulary. A stored embedding is a copy of the target's and is left out, unless it was trained or the head is narrower.
-Layers to read are indices into hidden states, but layers' outputs in `eagle_config` (SpecForge, SGLang, NVIDIA).
-
-Falcon-Qwen2.5: a Llama-like configuration with `k_mask`; `layers.N.*` and `lstm.*` besides a copy of the embedding.
-
-The released code feeds a text along the LSTM's batch axis, so each position is a sequence of its own: memory 1.
-
-Medusa: `medusa_lm_head.pt` (or `.safetensors`) next to a small config.json, or merged into a whole model (v1.0).
-
-Keys: `{i}.0.linear.weight` [h, h], `{i}.0.linear.bias`, and `{i}.1.weight` [V, h] unless the heads share the model's LM head
-(v2); in a merged model, the same with the prefix `medusa_head.`. If a head has several blocks, they all have the same weights.
-
-Reads a head from a published folder: recognises its layout and calls the layout's reader.
+- Medusa: `{i}.0.linear.weight` [h, h], `{i}.0.linear.bias`, and `{i}.1.weight` [V, h] unless the heads share the model's LM
+  head (v2); merged into a whole model (v1.0), with the prefix `medusa_head.`. The blocks of a head must have the same weights.
+- EAGLE-3: the authors' names (`midlayer.*`), or those of `speculators` (`layers.0.*`, settings nested). `d2t` maps a draft
+  token to the target's: id = index + d2t[index]. A stored embedding is left out, unless it was trained or the head is
+  narrower. Layers to read are indices into hidden states, but layers' outputs in `eagle_config` (SpecForge, SGLang, NVIDIA).
+- Block heads (DFlash, JetSpec, Domino): settings in `dflash_config` or at the top level. Layer ids count from 0 and mean a
+  layer's output, whose index into hidden states is one higher; `speculators` store that index. Fused projections are split.
+- Falcon: a Llama-like configuration with `k_mask`. The released code feeds a text along the LSTM's batch axis, so each
+  position is a sequence of its own: memory 1.
 """
 
 import re

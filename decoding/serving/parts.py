@@ -1,9 +1,7 @@
-"""Loads a model that several processes compute together: each reads its part alone from the files of the checkpoint.
+"""Models on several processes: loading of the part that each computes, and the workers of a Ray cluster.
 
-The workers of a Ray cluster: actors that each hold a model. Ray is optional, and imported only here.
-
-A worker that dies is restarted, on another machine if necessary, and repeats its last task; so tasks must have no effect other
-than their result.
+Ray is optional, and imported only here. A worker that dies is restarted, on another machine if necessary, and repeats its last
+task; so tasks must have no effect other than their result.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """What every forward of the Llama, Qwen2 and Qwen3 families starts from: operators, weights, and tables for what it writes.
 
-What is chosen where, and why, was measured; see the functions. Plain torch, no compiler needed, nothing slow to import.
-
-`fast_model` is the forward on a processor, `cuda.cuda_model` the one on a GPU.
+What is chosen where was measured; see the functions. `fast_target` has the forward on a processor, `cuda` the one on a GPU.
 """
 
 import os

@@ -1,17 +1,12 @@
-"""Caches of keys and values: a text's own, and prefixes that texts share.
+"""Caches of keys and values and of hidden states: a text's own, and prefixes that texts share.
 
 A step writes its rows directly after the committed ones. Committing a chain moves nothing, dropping rows costs nothing,
-and of a tree path only the accepted rows that lie out of place are moved.
+and of a tree path only the accepted rows that lie out of place are moved. Hidden states, a plane per tap, are not copied for a
+sequence that continues another: that would take as long as a forward.
 
-Hidden states of one sequence's tokens, a plane per tap: rows that it shares with the sequence that it continues, and its own
-after them. To copy those of a prompt would take as long as a forward, most of it for memory that was not in use before.
-
-What closed sequences leave for later ones: which prefix is the longest, and which entry goes first.
-
-A policy only: what an entry holds (keys, values, hidden states) is the target's business. One cache belongs to one target.
-
-Files hold the keys and values of a page of positions each. A file's name is a digest of the model and of all tokens up to the
-page's end, so a page is taken for the same text only. The files that were used last stay. Only this user can read them.
+`PrefixCache` decides which entries of closed sequences stay; what an entry holds is its target's business. On disk, a file
+holds the keys and values of a page of positions. Its name is a digest of the model and of all tokens up to the page's end, so
+a page is taken for the same text only. The files that were used last stay. Only this user can read them.
 """
 
 import hashlib

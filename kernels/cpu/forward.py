@@ -1,16 +1,12 @@
-"""The last phase of a forward, the LM head over the rows that are asked for, and the target's choice among some of its
-vocabulary, while their logits are still in the first cache.
+"""The whole forward of an int8 model in one compiled call, which every thread of a team enters.
+
+Threads take pieces of each phase and wait for each other between phases. Which thread does what changes nothing: an
+output is computed by one of them, in an order of its own. The last phases are the LM head over the rows that are asked for,
+heads for the tokens after a row's own, and the target's choice while the logits are still in the first cache.
 
 Temperature 0 takes the first of the largest; above, argmax(logits / T + noise), the noise keyed by (seed, position,
 token) as in `kernels.gpu.choice`. Few tokens can win: noise has an upper bound, and one 24-bit word tells nearly all of it,
 so its logarithms are taken for hardly any.
-
-The whole forward of an int8 model in one compiled call, which every thread of a team enters.
-
-Threads take pieces of each phase and wait for each other between phases. Which thread does what changes nothing: an
-output is computed by one of them, in an order of its own.
-
-Heads for the tokens after a row's own, on rows that the LM head reads, when the forward is over.
 """
 
 import math

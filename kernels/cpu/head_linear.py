@@ -1,10 +1,7 @@
-"""Layers of draft heads that multiply inputs, and their recurrent cells.
+"""Linear layers of draft heads, and their recurrent cells: Domino's GRU and Falcon's LSTM, by torch's definitions.
 
-Linear layers of draft heads: inputs normed, turned and quantized row by row, eight-bit products, sums in fp32.
-
-A head's rows are few and go through one thread, so a layer is one call without the phases of `kernels.cpu.forward`.
-
-Recurrent cells of draft heads: Domino's GRU and Falcon's LSTM, after their products. torch's definitions.
+Inputs are normed, turned and quantized row by row; products are of eight bits, sums in fp32. A head's rows are few and go
+through one thread, so a layer is one call without the phases of `kernels.cpu.forward`.
 """
 
 from typing import NamedTuple

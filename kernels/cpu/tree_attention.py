@@ -1,18 +1,13 @@
-"""Attention of draft trees over the keys and values of a sequence, and the weights that its scores become.
-
-Scores of a row of attention become the weights of eight-bit values: powers of two, times the scales of the values.
-
-Few passes, because sixteen numbers at a time keep both vector units busy: what is cached is raised, summed, scaled and
-compared at once. A row's own positions, which need not be neighbours, are summed where they would stand in a chain.
-
-Attention of draft trees over the keys and values of a sequence: a row sees all that was cached, and its ancestors.
+"""Attention of draft trees over the keys and values of a sequence: a row sees all that was cached, and its ancestors.
 
 Keys and values lie in pages of 64 positions. A page's part of one layer and head is keys [dim, 64], so that a score's
 sum runs over dim while positions fill the vectors, and then values [64, dim]. A draft's rows lie after what is cached
-in the order in which they were fed; siblings stand side by side, so a row's ancestors need not be neighbours.
+in the order in which they were fed. A row's scores are moved to where they would stand in a chain before anything is summed
+over positions, and what it mixes comes in the same order: a row is the same to the bit in a chain, in any tree, and with any
+part of it cached.
 
-A row's scores are moved to where they would stand in a chain before anything is summed over positions, and what it
-mixes comes in the same order: a row is the same to the bit in a chain, in any tree, and with any part of it cached.
+Scores become the weights of eight-bit values, powers of two times the scales of the values, in few passes: sixteen numbers at a
+time are raised, summed, scaled and compared at once.
 """
 
 from collections.abc import Sequence

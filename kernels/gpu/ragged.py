@@ -1,20 +1,12 @@
 """Rows of several sequences in one forward, and the tables that they lie in.
 
-The one way of numbers from the processor to a GPU, and back.
+All are in buffers of fixed size and address, so that a captured CUDA graph reads what was filled in last; without CUDA the
+function is simply called. Each sequence has its own table of keys and values, [2 * layers * kv_heads, capacity, head_dim], with
+the plane of (layer, key or value, head) at ``(2 * layer + is_value) * kv_heads + head``, or such a table in FP8
+(`kernels.gpu.tree_attention`). It may move or grow between forwards, because kernels read its address.
 
-A copy from pinned memory is only queued: nothing waits for it, and torch's allocator does not give the memory to anybody else
-before it is done. A copy back waits for all that was queued before it: a round can afford one or two of those.
-
-Runs a function over buffers of fixed address as one CUDA graph; without CUDA it is simply called. And keeps such graphs.
-
-Moves the accepted rows of tables up to the committed ones, in place, in all planes, for all sequences of a round at once.
-
-Decides between a Triton kernel and its plain-torch reference.
-
-All are in buffers of fixed size and address, so that a captured CUDA graph reads what was filled in last. Each sequence has its
-own table of keys and values, [2 * layers * kv_heads, capacity, head_dim], with the plane of (layer, key or value, head) at
-``(2 * layer + is_value) * kv_heads + head``, or such a table in FP8 (`kernels.gpu.tree_attention`). It may move or grow between
-forwards, because kernels read its address.
+A copy to the GPU is only queued: nothing waits for it, and torch's allocator does not give the memory to anybody else before it
+is done. A copy back waits for all that was queued before it: a round can afford one or two of those.
 """
 
 from collections import OrderedDict

@@ -1,22 +1,14 @@
-"""Attention of draft trees on a GPU, and the rotation of its queries and keys.
-
-Rows of keys and values in FP8 (e4m3), each with a scale of its own, so that a row's bytes depend on that row alone.
-
-Scales are powers of two, as in the MX formats of the Open Compute Project: they cost no precision, and do not carry the last
-bits of a sum into the bytes.
-
-A table of bytes [planes, capacity, dim] holds the scales in planes behind those of the rows, at the place of their rows:
-code that moves, copies or grows the rows of a table takes the scales along. `scales_at` is the first of these planes; 0 means
-that the table holds numbers of the model's type, and no scales.
-
-Normalises and rotates queries and keys, and stores keys and values in their tables, in one pass over a fused product.
+"""Attention of draft trees on a GPU, and what precedes it: norms and rotation of queries and keys, stored in their tables.
 
 It is an online softmax over contiguous keys and values, and before them those of a prefix that sequences share. They are split
 among programs if there are few rows (Flash-Decoding, Dao et al. 2023), and heads that share keys are folded into the rows.
-Earlier tokens need no mask: only the rows' own N x N part has one.
+Earlier tokens need no mask: only the rows' own N x N part has one. How many programs share a sequence's keys depends on how
+many keys it has, also within a captured graph, whose grid has room for the most. Parts stay in fp32, because they are rounded
+once more when they are summed.
 
-How many programs share a sequence's keys depends on how many keys it has, also within a captured graph, whose grid has room for
-the most: the others end at once and leave no part. Parts stay in fp32, because they are rounded once more when they are summed.
+A table in FP8 (e4m3) is one of bytes [planes, capacity, dim], with the scales in planes behind those of the rows, at the place
+of their rows: code that moves, copies or grows rows takes them along. `scales_at` is the first of these planes; 0 means numbers
+of the model's type. A scale is a power of two, as in the MX formats of the Open Compute Project, and belongs to one row.
 """
 
 import math

@@ -1,7 +1,6 @@
-"""Follow-ups that change a query's filters.
+"""Follow-ups that change a query's filters, and what all changes have in common (`Request`, `adapt_query`).
 
-Editing the former query instead of writing a new one follows EditSQL (Zhang et al., 2019). The changes themselves are in
-`tools.adapt.adapt_filter`, `tools.adapt.adapt_order` and `tools.adapt.adapt_order`.
+Editing the former query instead of writing a new one follows EditSQL (Zhang et al., 2019).
 """
 
 import re

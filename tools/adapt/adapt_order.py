@@ -1,13 +1,8 @@
-"""Changes of a query's order, and comparisons of former queries, for which a short second question asks.
+"""Follow-ups that change a query's order or shape, or compare former queries; see `adapt_filter` for what they have in common.
 
-Makes one query of several former ones that differ in one value: "which of the two has more?" after a count for Portugal and
-one for Germany. It uses no model and runs no query.
-
-Changes of a query's order for which a short second question asks: sort, keep the first, keep the one that has the most, turn
-the order. See `tools.adapt.adapt_filter` for what they have in common.
-
-Changes of a query's shape for which a short second question asks: count, group, another aggregate, or more
-columns. See `tools.adapt.adapt_filter` for what they have in common.
+Order: sort, keep the first, keep the one that has the most, turn the order. Shape: count, group, another aggregate, or more
+columns. `compare_queries` makes one query of several former ones that differ in one value: "which of the two has more?" after a
+count for Portugal and one for Germany.
 """
 
 import re

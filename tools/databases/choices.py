@@ -1,23 +1,12 @@
-"""Rows and values that show what columns hold.
+"""Rows and values that show what columns hold: samples, and the values of columns that have only a few (flags, codes, states).
 
-Takes at most so many rows and so many bytes from a cursor. Runs no SQL.
+The latter are read once per open database, half a second per column and three seconds in all at most; columns whose turn does
+not come have none.
 
-Chooses the few values that show what a column holds. Reads rows it is given; runs no SQL.
-
-Values of columns that were read before, on disk: the same files in a later process need not be read for them again.
-
-A file of values belongs to files of data by their paths, inodes, sizes and times of change, those of write-ahead logs
-included, and to the tables, columns and rows that may be seen: what is hidden is in no file of those from whom it is hidden.
-Only this user can read it. The newest stay, 64 MB of them; databases on servers have none.
-
-The schema of files that was read before, on disk: the same files in a later process need not be looked through again.
-
-It lies among the kept values and is bound by the same rules. It belongs to files of data as they
-were, to the engine that read them, and to the code that reads schemas.
-
-The values of columns that have only a few: flags, codes, states. Read once per open database, in bounded time.
-
-Half a second per column and three seconds in all at most; columns whose turn does not come have no choices.
+What was read of files is kept on disk for later processes: values, and schemas. It belongs to the files by their paths, inodes,
+sizes and times of change, those of write-ahead logs included; values also to the tables, columns and rows that may be seen, so
+what is hidden is in no file of those from whom it is hidden; schemas also to the code that reads them. Only this user can read
+it. The newest stay, 64 MB of them; databases on servers have none.
 """
 
 import hashlib

@@ -1,12 +1,8 @@
 """What an open database can do, and which kinds of databases there are. `tools.databases.open_database` opens any source.
 
-Which distinct values of which columns a database is to look up for itself, and the statement for that.
-
-The statement is made here, of names that the schema has and of numbers, so the guard has nothing to judge in it: judging takes
-ten times as long as reading a small table. The engine's own locks hold all the same. Tables of which columns are hidden are
-read through a subquery that names one visible column (see `tools.guard.visibility`).
-
-The engines live in their own files, none of which is imported here.
+The statement of `Distinct` is made here, of names that the schema has and of numbers, so the guard has nothing to judge in it:
+judging takes ten times as long as reading a small table. The engine's own locks hold all the same. The engines live in their
+own files, none of which is imported here.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,17 +1,14 @@
-"""What DuckDB says of its tables and columns.
+"""DuckDB's tables and columns: their schema, what a statement reads of them, and how rows get into them.
 
-Reads the schema of a DuckDB database through one of its cursors: catalogue, exact row counts, samples.
+`DuckDBReads` is the second lock of hidden tables and columns, and of functions. DuckDB hands out its parse tree as JSON.
+Nothing of it comes from sqlglot, so what that parser missed is seen here: tables that may not be read, table functions and
+file readers, functions that are never called. A table of which a column is hidden may only stand in `SELECT column, ... FROM
+table` with visible columns, as `tools/guard/visibility.py` writes it, and one with a rule there with its condition and fence,
+as DuckDB reads these. Where something is hidden, no macro and no type of the file itself may be named: a macro reads what it
+likes, and a type lists values.
 
-What a statement reads and calls by DuckDB's own parser: the second lock of hidden tables and columns, and of functions.
-
-DuckDB hands out its parse tree as JSON. Nothing of it comes from sqlglot, so what that parser missed is seen here: tables
-that may not be read, table functions and file readers, functions that are never called. A table of which a column is hidden
-may only stand in `SELECT column, ... FROM table` with visible columns, as `tools/guard/visibility.py` writes it, and one with a
-rule there with its condition and fence, as DuckDB reads these. Where
-something is hidden, no macro and no type of the file itself may be named: a macro reads what it likes, and a type lists values.
-
-Each column of a batch travels as one JSON text and is unnested by the engine: 47,000 rows of sakila_1 take 0.12 s on two
-cores, where `executemany` needs 5 s for a quarter of them (duckdb 2.0).
+Rows that are inserted travel column by column as JSON texts: 47,000 rows of sakila_1 take 0.12 s on two cores, where
+`executemany` needs 5 s for a quarter of them (duckdb 2.0).
 """
 
 import json

@@ -1,12 +1,4 @@
-"""Makes the order of rows total, so that the same query gives the same rows in the same order every time.
-
-DuckDB leaves open how equal rows are sorted and which of them a LIMIT keeps, and threads may change it from run to run. What
-is added stands behind the query's own keys: the keys of GROUP BY, sorted in the direction of its first one, as SQLite does, so
-that both engines answer alike; else the places of the rows in their tables; else, where rows have none (views, sub-queries,
-DISTINCT, set operations), the columns of the result. So only rows that were equal change places, and only in the statement
-that the engine gets.
-
-A DuckDB file, opened so that no statement can change it, read another file, load code or change a setting.
+"""A DuckDB file, opened so that no statement can change it, read another file, load code or change a setting.
 
 The recipe is DuckDB's own for untrusted SQL: read-only file, no external access, no extensions, no Python variables, bounded
 memory and spill, settings locked. The file is open only while something is asked, so that other programs can write it. Every

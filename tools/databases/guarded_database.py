@@ -1,4 +1,10 @@
-"""What all databases share: the guard's check, and a settled order of rows."""
+"""What all databases share: the guard's check, and a settled order of rows.
+
+DuckDB and servers leave open how equal rows are sorted and which of them a LIMIT keeps. What is added stands behind the query's
+own keys: the keys of GROUP BY, sorted in the direction of its first one, as SQLite does, so that engines answer alike; else the
+places of the rows in their tables, or primary keys; else (views, sub-queries, DISTINCT, set operations) the columns of the
+result. So only rows that were equal change places, and only in the statement that the engine gets.
+"""
 
 import re
 import threading

@@ -1,10 +1,7 @@
-"""The schema and sample values of any SQLAlchemy connection.
+"""Reads the schema of any SQLAlchemy connection by bulk reflection, with row counts and sample values.
 
-Row counts and sample values of many tables at a server, a hundred tables to a query: a round trip may take long.
-
-A query that fails, for a table that may be listed but not read, is split until the table at fault is alone.
-
-Reads the schema of any SQLAlchemy connection by bulk reflection.
+These are read for a hundred tables by one query, because a round trip to a server may take long. A query that fails, for a
+table that may be listed but not read, is split until the table at fault is alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The bundled example database "Needle & Groove", an invented chain of record shops, built by code from a fixed seed.
+"""The bundled example database "Needle & Groove", an invented chain of record shops.
 
 Start at `build`.
 """

@@ -1,12 +1,8 @@
 """Which functions a query may call, and which tables and types it may name.
 
-Which functions a query may call by a name that sqlglot has no class for, and which are never called.
-
-Data for the guard. `ORDINARY` are names that compute from their arguments alone; they were taken from each engine's own
-catalogue (duckdb 2.0, SQLite 3.40, PostgreSQL 17, MySQL 8.4) and leave out whatever reads a file, a setting, a variable,
+`ORDINARY` are functions without a class in sqlglot that compute from their arguments alone. They were taken from each engine's
+own catalogue (duckdb 2.0, SQLite 3.40, PostgreSQL 17, MySQL 8.4) and leave out whatever reads a file, a setting, a variable,
 a catalogue or another server, runs SQL given as text, waits, writes or takes a lock.
-
-Which tables and types a statement may name.
 
 A table that the schema does not list is left to the engine, which knows candidates; a system catalogue, a file, a table
 function that does more than make rows, or what lies outside the database is refused here.

@@ -1,11 +1,10 @@
-"""Finds the cell values that a question names, through an index of them.
+"""Finds the cell values that a question names, through an index of them. It needs no model, and works on any engine.
 
 Work and memory are bounded: 20,000 values per column and 300,000 in all, 80 characters per value, 3 seconds per column and 6
 in all. A column that does not fit is noted as incomplete; such columns are queried for exact values for each question.
 
 It is deterministic: exact matches (except for case, accents, plural) come before values that begin with the phrase, then values
-that contain it, then misspelt ones; the longest phrase wins. It needs no model, and works on any engine, because it uses
-`tools/linking/match_values.py`.
+that contain it, then misspelt ones; the longest phrase wins.
 """
 
 import threading

@@ -1,9 +1,4 @@
-"""First questions about a database, and what is unclear in a question.
-
-Makes questions to begin with from the schema of a database. It uses no model and runs no query.
-
-Finds what a question leaves open, so that the asker can be asked what is meant. It uses no model and takes a few
-milliseconds.
+"""First questions about a database, and what is unclear in a question. No model, no query.
 
 Two things count as unclear: a value that occurs in columns with different meanings (Paris, a city or a person), and a word that
 names columns of several tables (the age of students or of teachers) while nothing else in the question distinguishes them.

@@ -1,14 +1,7 @@
-"""Makes words comparable: folded case, stems, synonyms, demonyms and words for genders.
+"""Makes words of questions, names and cell values comparable: folded case and accents, stems, synonyms, places, genders.
 
-Makes words of questions, names and cell values comparable: folds case and accents, and removes plural endings.
-
-Maps demonyms and short names to places: French is France, Brazilian is Brazil, US is United States.
-
-Maps words for a gender to the codes by which columns write it: female students have sex 'F'.
-
-Synonyms for the words of a question: a surname is a last name, a nation is a country.
-
-Each line of `thesaurus.txt` is a group of phrases; each of them may mean any other phrase of its line, and nothing else.
+French is France and US the United States; female students have sex 'F'. Each line of `thesaurus.txt` is a group of phrases;
+each of them may mean any other phrase of its line, and nothing else.
 """
 
 import re

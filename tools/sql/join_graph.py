@@ -1,12 +1,8 @@
-"""How tables are connected, and which columns a join may equate.
+"""How tables are connected: foreign keys as an undirected graph, shortest paths in it, and which columns a join may equate.
 
-How tables are connected: foreign keys as an undirected graph, shortest paths in it, and the join conditions along them.
-
-Which columns of two tables a join may equate. They are more than `join_graph` shows to the model, because a constraint must
-not be too strict.
-
-They are declared keys and keys guessed from names, columns that refer to the same key, and columns of the same name that looks
-like a key's. Two tables of which nothing is known are not constrained. Names are in lower case.
+Those are more than the graph shows to the model, because a constraint must not be too strict: declared keys and keys guessed
+from names, columns that refer to the same key, and columns of the same name that looks like a key's. Two tables of which
+nothing is known are not constrained. Names are in lower case.
 """
 
 import re

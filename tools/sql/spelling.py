@@ -1,11 +1,4 @@
-"""How SQL is written: names with and without schemas, and statements over several lines.
-
-SQL laid out over several lines, for people to read.
-
-Writes a table of a schema as a CREATE TABLE statement that the database's own dialect can read.
-
-Describes a query in words, from its tree: what it takes, from where, under which conditions, in which order.
-"""
+"""How SQL is written: names with and without schemas, statements over several lines or in words, tables as CREATE TABLE."""
 
 import re
 from bisect import bisect_right

@@ -1,16 +1,13 @@
-"""A shortcut around a block head's layers: guesses from the target's last state alone, as in Medusa's heads.
-
-The block head of DFlash (arXiv 2602.06036) and JetSpec (arXiv 2606.18394): one pass guesses a whole block of tokens.
+"""Block heads: one pass guesses a whole block of tokens (DFlash, arXiv 2602.06036; JetSpec, arXiv 2606.18394).
 
 A block is the last committed token followed by masks. Queries come from the block alone; keys and values are projections of the
 context's fused hidden states and of the block, so the context goes through no layer and its keys and values are computed
-once per committed token. Attention inside the block is full (DFlash) or causal (JetSpec). Weights have the published names.
+once per committed token. Attention inside the block is full (DFlash) or causal (JetSpec). A shortcut around the layers guesses
+from the target's last state alone, as Medusa's heads do. Weights have the published names.
 
-The head of Domino (arXiv 2605.29707): a block head, and a causal correction of its guesses by the tokens guessed before.
-
-A GRU reads the anchor and the guessed tokens; its state and a position's state give a low-rank correction of that position's
-logits. For a small target, the paper's second factor [vocab, rank] would be larger than the rest of the head, so by default it
-is the LM head times a [hidden, rank] matrix. Weights have the names of the published heads.
+Domino (arXiv 2605.29707) adds a causal correction: a GRU reads the anchor and the guessed tokens; its state and a position's
+state give a low-rank correction of that position's logits. For a small target, the paper's second factor [vocab, rank] would be
+larger than the rest of the head, so by default it is the LM head times a [hidden, rank] matrix.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,26 +1,15 @@
-"""Networks of drafters: EAGLE-3, Falcon, Medusa, and a small language model.
+"""Networks of drafters: Medusa, a small language model, EAGLE-3 and Falcon.
 
-Medusa's heads (arXiv 2401.10774): each guesses one token further ahead, all from the same hidden state of the target.
-
-A small drafter of the target's own kind: a few of its layers and a norm, between its embedding and its LM head.
-
-It reads only text, no hidden states. The shipped `draft_model` is one, cut from the target's first layers and distilled. This
-module is for training; drafts are made with `decoding.targets.fast_target`.
-
-EAGLE-3's drafter (arXiv 2503.01840): one decoder layer over (token, feature) pairs, which continues from its own states.
-
-The feature of a committed token is fused from three of the target's hidden states; that of a drafted token is the drafter's own
-output. A pair joins a token with the feature of the token before it.
-
-Falcon's drafter (arXiv 2412.12639): k tokens per pass, from an LSTM and attention that is causal between glances but not
-inside one.
-
-It reads pairs of a token and the target's feature of the token before it. The last k pairs are a glance: they see each other
-and everything before them, and give the features of the next k positions, from which the target's LM head reads the tokens.
-
-The paper's LSTM runs over the text. Here it runs over the last `memory` pairs of each position, from a state of zeros, so that
-all positions of a text, and all nodes of a tree, are computed at once. The released code has in effect memory 1 (it feeds the
-text along the batch axis, so that each position is a sequence of its own), and its weights need that.
+- Medusa's heads (arXiv 2401.10774): each guesses one token further ahead, all from the same hidden state of the target.
+- A small language model: a few layers of the target's own kind and a norm, between its embedding and its LM head. The shipped
+  one is cut from the target's first layers and distilled. This module is for training; `fast_target` makes drafts with it.
+- EAGLE-3's drafter (arXiv 2503.01840): one decoder layer over pairs of a token and the feature of the token before it, which
+  continues from its own states. The feature of a committed token is fused from three of the target's hidden states.
+- Falcon's drafter (arXiv 2412.12639): k tokens per pass, from an LSTM and attention over such pairs. The last k pairs are a
+  glance: they see each other and everything before them, and give the features of the next k positions, from which the
+  target's LM head reads the tokens. The paper's LSTM runs over the text; here it runs over the last `memory` pairs of each
+  position, from zeros, so that all positions, and all nodes of a tree, are computed at once. The released weights need
+  memory 1, since the released code feeds the text along the batch axis.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

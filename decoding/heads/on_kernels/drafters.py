@@ -1,13 +1,4 @@
-"""EAGLE-3, Falcon, Medusa and small language models on our kernels.
-
-Medusa's heads on our kernels.
-
-A drafter that is a small language model, as a second `CpuModel`.
-
-EAGLE-3's drafter on our kernels: pairs of committed tokens, and behind them those of the round's tree.
-
-Falcon's drafter on our kernels: glances through an LSTM and attention, behind the pairs of committed tokens.
-"""
+"""EAGLE-3, Falcon, Medusa and small language models on our kernels; the last are a second `CpuModel`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

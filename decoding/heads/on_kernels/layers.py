@@ -1,7 +1,4 @@
-"""The decoder layers of a head over one sequence: keys and values in pages, to which rows are added and overwritten.
-
-Which rows the nodes of a drafter's tree see: a table that grows level by level, as the kernels read it.
-"""
+"""The decoder layers of a head over one sequence, its keys and values in pages; and which rows the nodes of a tree see."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""A head's weights as the kernels read them, and the calls that use them. `packing` says what the arrays hold.
+"""A head's weights as the kernels read them, the calls that use them, and the draft vocabulary, packed for each text.
 
-The draft vocabulary on our kernels: the LM head's rows for its tokens in eight bits, packed for each text.
-
-`decoding.heads.on_torch.context` says which tokens those are, and why noise belongs to guesses.
+`packing` says what the arrays hold, `decoding.heads.kinds` which tokens may be drafted, and `on_torch.context` why noise
+belongs to guesses.
 """
 
 from collections.abc import Mapping, Sequence

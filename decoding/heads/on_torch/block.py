@@ -1,11 +1,4 @@
-"""Block heads on torch's operators, and Domino's chain on a GPU.
-
-Block heads on torch's operators: the context's keys and values, and one pass per round.
-
-A Domino head on torch's operators: guesses that depend on the path before them.
-
-A Domino head's chain on a GPU: `kernels.gpu.domino`'s loop as one CUDA graph, for all texts that the head drafts for.
-"""
+"""Block heads on torch's operators, and Domino's guesses along paths, on a GPU as one CUDA graph for all texts of a head."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,12 +1,6 @@
-"""What heads on torch's operators share: context, branches and the draft vocabulary.
+"""What heads on torch's operators share: the context as tensors, captured passes, a round's tree, and the draft vocabulary.
 
-The border between the engine and heads on torch's operators: what the target has as numpy arrays becomes tensors.
-
-Rows that a drafter has computed after a sequence's committed ones: keys and values by level, and the attention mask.
-
-The draft vocabulary on torch's operators: logits, the target's noise, and the best guesses.
-
-`decoding.heads.kinds` says which tokens those are.
+`decoding.heads.kinds` says which tokens may be drafted.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,13 +1,4 @@
-"""EAGLE-3, Falcon, Medusa and small language models on torch's operators.
-
-Medusa's heads on torch's operators.
-
-A drafter that is a small language model, on torch's operators.
-
-EAGLE-3's drafter on torch's operators.
-
-Falcon's drafter on torch's operators.
-"""
+"""EAGLE-3, Falcon, Medusa and small language models on torch's operators."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

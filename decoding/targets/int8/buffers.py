@@ -1,9 +1,7 @@
-"""Keys and values of sequences in pages of 64 positions, which sequences with the same beginning share.
+"""Keys and values in pages of 64 positions, and the tables and buffers whose addresses make up a `Job`.
 
-A full page below what a sequence has cached never changes, so it may belong to several. Dropping rows costs nothing,
-nor does committing a chain; of a tree path only the rows that lie out of place are moved.
-
-What a forward reads and writes besides the weights: tables of its rows, and buffers whose addresses make up a `Job`.
+Sequences with the same beginning share pages: a full page below what a sequence has cached never changes. Dropping rows costs
+nothing, nor does committing a chain; of a tree path only the rows that lie out of place are moved.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,9 @@
-"""Which kind of file it is, and in which encoding its text is.
+"""Which files a source stands for, of which kind each is, in which encoding its text is, and what its tables are called.
 
-Makes table names out of file and sheet names: plain identifiers, each used once.
-
-Says what a file is, by its first bytes where they tell and by its name where they do not, and lists a folder's sources.
-
-UTF-8 and UTF-16 show themselves. Of the older encodings the one is taken in which the file's letters make words: of one script,
-no capitals within, and common letters and characters rather than rare ones. A detector made for web pages is no help with the
-few letters beyond ASCII that a table has: of eight small files it named two right.
+The first bytes say what a file is where they tell, its name where they do not. UTF-8 and UTF-16 show themselves. Of the older
+encodings the one is taken in which the file's letters make words: of one script, no capitals within, and common letters rather
+than rare ones. A detector made for web pages is no help with the few letters beyond ASCII that a table has: of eight small
+files it named two right.
 """
 
 import codecs

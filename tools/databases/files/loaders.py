@@ -3,13 +3,11 @@
 CSV files are read as texts, all rows of them, and types are found afterwards (`written_values`): DuckDB's own guess looks at
 the first 20,480 rows and bends what comes later. Where the columns' names stand is found in the first rows.
 
-Copies the tables and views of a SQLite file into DuckDB, with types that its values really have. Needs no extension.
-
-SQLite types values, not columns, so a column's DuckDB type follows the storage classes found in it: integers BIGINT, integers
-and reals DOUBLE, texts VARCHAR, blobs BLOB, anything mixed VARCHAR. The declared type decides for a column without values,
-and makes DATE or TIMESTAMP of declared dates when every text parses. Keys and comments are handed back as notes: a copy
-declares none, for SQLite does not enforce foreign keys and its data may break them. Texts are read as in a CSV file where
-numbers are declared, and in tables that declare nothing but text, as `sqlite3 .import` makes them.
+SQLite types values, not columns, so the DuckDB type of a copied column follows the storage classes found in it: integers
+BIGINT, integers and reals DOUBLE, texts VARCHAR, blobs BLOB, anything mixed VARCHAR. The declared type decides for a column
+without values, and makes DATE or TIMESTAMP of declared dates when every text parses. Keys and comments are handed back as
+notes: a copy declares none, for SQLite does not enforce foreign keys and its data may break them. Texts are read as in a CSV
+file where numbers are declared, and in tables that declare nothing but text, as `sqlite3 .import` makes them.
 """
 
 import json

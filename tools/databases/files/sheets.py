@@ -1,9 +1,7 @@
-"""A table of a CSV file or workbook as it stands in the file, and how large it is.
+"""A table of a CSV file or workbook as it stands in the file: its first rows, which of them names the columns, and its size.
 
-How large a table a file makes, found before it is loaded: a few bytes can stand for a sheet of billions of cells.
-
-A table of a CSV file or workbook as it stands in the file: its first rows, which of them names the columns, and what became
-of every column. A loader makes one for each table it loads; the page shows it before the table is used.
+The size is found before the table is loaded: a few bytes can stand for a sheet of billions of cells. A loader makes a `Sheet`,
+which says what became of every column, for each table that it loads; the page shows it before the table is used.
 """
 
 import csv
