@@ -253,8 +253,6 @@ def other_value(request: Request) -> exp.Query | None:
 
     The value was found in the column that the query compares:
 
-    >>> from tools.adapt.adapt_filter import adapt_query
-    >>> from tools.schema import Column, Schema, Table
     >>> found = ValueMatch("customers", "country", "France", "France", 1.0)
     >>> shop = Schema((Table("customers", (Column("country", "TEXT"),)),), "sqlite")
     >>> adapt_query("And in France?", "SELECT COUNT(*) FROM customers WHERE country = 'Germany'", [found], shop, [other_value])
@@ -274,8 +272,6 @@ def one_more_value(request: Request) -> exp.Query | None:
 
     The value was found in a column without a condition:
 
-    >>> from tools.adapt.adapt_filter import adapt_query
-    >>> from tools.schema import Column, Schema, Table
     >>> found = ValueMatch("customers", "city", "Lisbon", "Lisbon", 1.0)
     >>> shop = Schema((Table("customers", (Column("name", "TEXT"), Column("city", "TEXT"))),), "sqlite")
     >>> adapt_query("Only those from Lisbon.", "SELECT name FROM customers", [found], shop, [one_more_value])
@@ -301,8 +297,6 @@ def something_there(request: Request) -> exp.Query | None:
 
     The column may be empty:
 
-    >>> from tools.adapt.adapt_filter import adapt_query
-    >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("label", "TEXT"))),), "sqlite")
     >>> adapt_query("Only those without a label.", "SELECT title FROM albums", (), shop, [something_there])
     'SELECT title FROM albums WHERE label IS NULL'
@@ -327,8 +321,6 @@ def other_number(request: Request) -> exp.Query | None:
 
     The query has one year, and so does the question:
 
-    >>> from tools.adapt.adapt_filter import adapt_query
-    >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("year", "INTEGER"))),), "sqlite")
     >>> adapt_query("And in 2021?", "SELECT title FROM albums WHERE year = 2020", (), shop, [other_number])
     'SELECT title FROM albums WHERE year = 2021'
@@ -368,8 +360,6 @@ def some_years(request: Request) -> exp.Query | None:
 
     The table has one date; where several tables are joined, the one whose rows are joined to the others':
 
-    >>> from tools.adapt.adapt_filter import adapt_query
-    >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "VARCHAR"), Column("released", "DATE"))),), "duckdb")
     >>> adapt_query("Only those released after 2015.", "SELECT title FROM albums", (), shop, [some_years])
     'SELECT title FROM albums WHERE EXTRACT(YEAR FROM released) > 2015'
@@ -395,8 +385,6 @@ def bound(request: Request) -> exp.Query | None:
 
     What costs something has a price:
 
-    >>> from tools.adapt.adapt_filter import adapt_query
-    >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
     >>> adapt_query("Only those that cost more than 20 euros.", "SELECT title FROM albums", (), shop, [bound])
     'SELECT title FROM albums WHERE price > 20'
@@ -415,8 +403,6 @@ def equal_number(request: Request) -> exp.Query | None:
 
     The word before the number names a column:
 
-    >>> from tools.adapt.adapt_filter import adapt_query
-    >>> from tools.schema import Column, Schema, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("rating", "INTEGER"))),), "sqlite")
     >>> adapt_query("Just the ones with rating 5.", "SELECT title FROM albums", (), shop, [equal_number])
     'SELECT title FROM albums WHERE rating = 5'

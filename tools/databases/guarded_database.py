@@ -46,7 +46,6 @@ def settle_ties(statement: ApprovedQuery, schema: Schema) -> Settled | None:
     """The statement with keys added to its own ORDER BY, and to each one that a LIMIT, OFFSET or FETCH follows; None if there
     is none to add to.
 
-    >>> from tools.guard.guard import judged
     >>> from tools.schema import Column, Table
     >>> album = Table("album", (Column("title", "VARCHAR"), Column("price", "DOUBLE")), row_count=9)
     >>> statement = judged("SELECT title FROM album ORDER BY price LIMIT 1", "duckdb")

@@ -40,7 +40,6 @@ def null_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
 
     An age may be missing, a primary key cannot:
 
-    >>> from tools.sql.from_sqlite import from_sqlite
     >>> from tools.schema import Column, Schema, Table
     >>> singer = Table("singer", (Column("id", "INTEGER", primary_key=True), Column("age", "INTEGER")))
     >>> schema = Schema((singer,), "duckdb")
@@ -56,7 +55,6 @@ def null_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
 def nulls_last(tree: exp.Expr, schema: Schema) -> exp.Expr:
     """Sorts NULLs last, so that the smallest value is no missing one, and omits that where an engine does so by itself.
 
-    >>> from tools.sql.from_sqlite import from_sqlite
     >>> schema = Schema((), "duckdb")
     >>> from_sqlite("SELECT id FROM singer ORDER BY age LIMIT 1", schema, exactly=False)
     'SELECT id FROM singer ORDER BY age LIMIT 1'
@@ -95,7 +93,6 @@ def _may_sort_by_more(ordered: exp.Ordered) -> bool:
 def distinct_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
     """Groups rows that are all different where they are sorted by something that they do not show.
 
-    >>> from tools.sql.from_sqlite import from_sqlite
     >>> from tools.schema import Column, Schema, Table
     >>> singer = Table("singer", (Column("name", "TEXT"), Column("age", "INTEGER", nullable=False)))
     >>> from_sqlite("SELECT DISTINCT name FROM singer ORDER BY age", Schema((singer,), "postgres"))

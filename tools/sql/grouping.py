@@ -182,7 +182,6 @@ def derived_tables(tree: exp.Expr, schema: Schema) -> exp.Expr:
     """Names every query in FROM, which many engines ask for, and lets MySQL's IN read a query with a LIMIT.
 
     >>> from tools.sql.from_sqlite import from_sqlite
-    >>> from tools.schema import Schema
     >>> from_sqlite("SELECT COUNT(*) FROM (SELECT 1)", Schema((), "postgres"))
     'SELECT COUNT(*) FROM (SELECT 1) AS derived_1'
     """

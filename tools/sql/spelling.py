@@ -161,7 +161,6 @@ class Qualified:
 def qualified(sql: str, schema: Schema) -> Qualified:
     """The statement with every bare name of a table outside the default schema spelled out; all else stays as it is written.
 
-    >>> from tools.schema import Column
     >>> users = Table("users", (Column("name", "TEXT"),), path=("sales", "users"))
     >>> qualified("SELECT users.name FROM users", Schema((users,), "duckdb")).text
     'SELECT users.name FROM sales.users'
@@ -202,8 +201,6 @@ def _spelled(found: exp.Table, table: Table, dialect: str) -> str:
 def bare(tree: exp.Expr, schema: Schema) -> exp.Expr:
     """The tree with the bare names of tables outside the default schema, as prompts show them.
 
-    >>> from sqlglot import parse_one
-    >>> from tools.schema import Column
     >>> users = Table("users", (Column("name", "TEXT"),), path=("sales", "users"))
     >>> bare(parse_one("SELECT name FROM sales.users"), Schema((users,), "duckdb")).sql()
     'SELECT name FROM users'
