@@ -114,16 +114,6 @@ class Digits:
     has_phones: bool
 
 
-def convert_text_columns(connection: duckdb.DuckDBPyConnection, table: str, decimal: str = ".") -> tuple[Finding, ...]:
-    """Give the text columns of `table` that hold numbers, dates or times their types, and a comment with the unit. `decimal`:
-    the sign of numbers that could be read both ways, unless another column settles it. Raises duckdb.Error."""
-    described = connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
-    texts = [name for name, type_, *_ in described if type_ == "VARCHAR"]
-    found = findings(connection, quoted(table), texts, decimal)
-    convert(connection, table, found)
-    return found
-
-
 def convert(connection: duckdb.DuckDBPyConnection, table: str, found: Sequence[Finding]) -> None:
     """Give columns of a table the types that were found. Raises duckdb.Error."""
     converted = [each for each in found if each.expression]

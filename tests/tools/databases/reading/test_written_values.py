@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tools.databases.files.written_values import Finding, convert_text_columns
+from tools.databases.files.written_values import Finding, convert, findings
 
 
 def converted(decimal: str = ".", **columns: list[str | None]) -> tuple[dict[str, list[object]], dict[str, Finding]]:
@@ -14,7 +14,8 @@ def converted(decimal: str = ".", **columns: list[str | None]) -> tuple[dict[str
     with duckdb.connect() as connection:
         listed = ", ".join(f"unnest(?) AS {name}" for name in columns)
         connection.execute(f"CREATE TABLE t AS SELECT {listed}", list(columns.values()))
-        found = convert_text_columns(connection, "t", decimal)
+        found = findings(connection, "t", list(columns), decimal)
+        convert(connection, "t", found)
         rows = connection.execute("FROM t").fetchall()
     return {name: [row[i] for row in rows] for i, name in enumerate(columns)}, {each.column: each for each in found}
 
@@ -76,6 +77,6 @@ def test_another_column_settles_what_a_comma_means() -> None:
 def test_the_unit_is_told_to_whoever_reads_the_schema(tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE t AS SELECT unnest(['3 €', '4 €']) AS \"the price\"")
-        convert_text_columns(connection, "t")
+        convert(connection, "t", findings(connection, "t", ["the price"], "."))
         told = connection.execute("SELECT comment FROM duckdb_columns() WHERE table_name = 't'").fetchall()
     assert told == [("in €",)]
