@@ -7,7 +7,7 @@ text gets an apostrophe before it, in a workbook it is marked as text; numbers s
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -17,6 +17,7 @@ from typing import Any, Literal
 import duckdb
 
 from tools.databases.duckdb_catalog import create_table, insert_columns, literal
+from tools.databases.files.file_kinds import distinct
 from tools.result import Result
 
 Format = Literal["csv", "parquet", "xlsx"]
@@ -98,7 +99,7 @@ _BY_KIND: Mapping[type, str] = {
 
 def _parquet(result: Result, path: Path) -> None:
     """DuckDB writes it. The types are its own where they keep every value; other engines' are those of the values."""
-    names = _unique(result.columns)
+    names = distinct(list(result.columns))
     columns = [[row[place] for row in result.rows] for place in range(len(names))]
     types = [_parquet_type(type_, cells) for type_, cells in zip(result.types, columns, strict=True)]
     with duckdb.connect() as connection:
@@ -192,20 +193,6 @@ def _excel_cell(cell: Any) -> Any:
     if isinstance(cell, date):
         return cell if cell.year >= 1900 else str(cell)
     return str(spelt(cell))[:EXCEL_CELL]
-
-
-def _unique(names: Iterable[str]) -> list[str]:
-    """Names that differ, also where case is ignored."""
-    seen: set[str] = set()
-    out: list[str] = []
-    for name in names:
-        fresh, number = name or "column", 1
-        while fresh.casefold() in seen:
-            number += 1
-            fresh = f"{name}_{number}"
-        seen.add(fresh.casefold())
-        out.append(fresh)
-    return out
 
 
 _WRITERS: Mapping[Format, Callable[[Result, Path], None]] = {"csv": _csv, "parquet": _parquet, "xlsx": _xlsx}
