@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from huggingface_hub import constants, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
@@ -32,9 +32,6 @@ from decoding.checkpoints.model_config import load_config, read_json
 from decoding.checkpoints.weight_files import base_sha256, read_stored, weight_files
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
-if TYPE_CHECKING:
-    pass
-
 
 def resolve(name: str = "embedded", progress: Progress = on_stderr, *, revision: str | None = None) -> Path:
     """Folder of the checkpoint of this name, which is fetched and converted first if necessary.
@@ -50,8 +47,6 @@ def resolve(name: str = "embedded", progress: Progress = on_stderr, *, revision:
         return _checked(path)
     if path.is_file():
         return _converted(path, progress)
-    from decoding.checkpoints.embedded import hub_snapshot, is_id
-
     if is_id(name):
         return _checked(hub_snapshot(name, revision))
     raise ModelUnavailable(f"no model {name!r}: give 'embedded', a folder, a .gguf file or a hub id like owner/name")
