@@ -196,8 +196,24 @@ class Decoding:
             self._cursors[ROOT] = ConstraintCursor.start(request.constraint, request.stop)
         self._rounds = 0
         self.draft_ms = 0.0  # of this round: its own steps, and the passes that it shared
-        known = (request.recall, request.identity, self._cursor, self._sequences, request.row_costs, request.experience)
-        self._context = Context.for_sequence(target, request.sampler, *known)
+        self._context = Context(
+            sampler=request.sampler,
+            embedding=target.embedding,
+            lm_head=target.lm_head,
+            recall=request.recall,
+            identity=request.identity,
+            cursor=self._cursor,
+            mask_tokens=target.mask_tokens,
+            prompt_mask=target.prompt_mask,
+            mask_pairs=target.mask_pairs,
+            runtime=target.runtime,
+            prompts=len(self._sequences),
+            row_costs=request.row_costs,
+            draft_caches=self._sequences.draft_caches,
+            experience=request.experience,
+            ahead=target.ahead,
+            draft_priors=target.draft_priors,
+        )
 
     @property
     def prompts(self) -> int:

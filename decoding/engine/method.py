@@ -276,38 +276,6 @@ class Context:
         """
         return tuple(self.mask_tokens) or (tuple(prompt[-1:]) if self.prompt_mask else ())
 
-    @classmethod
-    def for_sequence(
-        cls,
-        target: AnyTarget,
-        sampler: Sampler,
-        recall: LookupCorpus,
-        identity: "Callable[[], TargetIdentity] | None",
-        cursor: Callable[[], ConstraintCursor | None],
-        sequences: Ensemble,
-        row_costs: RowCosts | None,
-        experience: AcceptanceStats,
-    ) -> Self:
-        """The context of a text that this target decodes in these sequences."""
-        return cls(
-            sampler=sampler,
-            embedding=target.embedding,
-            lm_head=target.lm_head,
-            recall=recall,
-            identity=identity,
-            cursor=cursor,
-            mask_tokens=target.mask_tokens,
-            prompt_mask=target.prompt_mask,
-            mask_pairs=target.mask_pairs,
-            runtime=target.runtime,
-            prompts=len(sequences),
-            row_costs=row_costs,
-            draft_caches=sequences.draft_caches,
-            experience=experience,
-            ahead=target.ahead,
-            draft_priors=target.draft_priors,
-        )
-
 
 class HeadPass(Protocol):
     """One text's part in a forward of a draft head. Those with the same key are computed together."""
