@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 from warnings import warn
 
 from safetensors import SafetensorError
@@ -99,6 +99,9 @@ class Head(nn.Module):
             )
 
 
+Network = TypeVar("Network", bound=Head)
+
+
 def new_head(config: HeadConfig) -> Head:
     """A head with random weights. Raises ModelUnavailable for a kind that this version does not know."""
     if config.kind not in KINDS:
@@ -146,6 +149,14 @@ def load_head(folder: Path) -> Head:
         reason = str(error).partition("\n")[0]
         raise ModelUnavailable(f"{folder} is damaged ({reason}); fetch or train the head again") from error
     return head.eval().requires_grad_(False)
+
+
+def drafting_head(kind: str, wanted: Head | str, network: type[Network]) -> Network:
+    """`find_head` for a method that can draft with this network alone. Raises HeadUnavailable for another, too."""
+    found = find_head(kind, wanted)
+    if not isinstance(found, network):
+        raise HeadUnavailable(f"{kind} cannot draft with a head of kind {found.config.kind}")
+    return found
 
 
 def find_head(kind: str, wanted: Head | str = "auto") -> Head:

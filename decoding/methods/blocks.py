@@ -20,7 +20,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.method import Context, DeviceInt, Drafting, HeadMethod, on_device
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
-from decoding.heads.head import Head, HeadUnavailable, find_head
+from decoding.heads.head import Head, drafting_head
 from decoding.heads.modules.block import BlockHead, DominoHead
 from decoding.methods.head_runtimes import (
     BlockPass,
@@ -60,9 +60,7 @@ class BlockMethod(HeadMethod):
     def __init__(self, head: Head | str = "auto", block_size: int = 0) -> None:
         if block_size < 0 or block_size == 1:
             raise ValueError(f"block_size must be 0 (the head's own) or 2 and more, not {block_size}")
-        found = find_head(self.kind, head)
-        if not isinstance(found, self.head_type):
-            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        found = drafting_head(self.kind, head, self.head_type)
         self._head, self.taps = found, found.config.taps
         self._masks = (block_size or found.size("block_size")) - 1
 

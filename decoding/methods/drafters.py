@@ -28,7 +28,7 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, DeviceFloat, DeviceInt, Drafting, HeadMethod, on_device
 from decoding.engine.target import Array, ForwardOutput
 from decoding.engine.verify import Verdict
-from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, find_head
+from decoding.heads.head import Head, HeadMismatch, drafting_head
 from decoding.heads.modules.drafters import Eagle3Head, FalconHead, MedusaHead, SmallLm
 from decoding.methods.head_runtimes import (
     Reader,
@@ -62,9 +62,7 @@ class Medusa(HeadMethod):
     def __init__(
         self, head: Head | str = "auto", budget: int = DeviceInt(16, gpu=63), top_k: int = 10, least: float = LEAST
     ) -> None:
-        found = find_head(self.kind, head)
-        if not isinstance(found, MedusaHead):
-            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        found = drafting_head(self.kind, head, MedusaHead)
         if top_k < 1:
             raise ValueError(f"top_k must be 1 or more, not {top_k}")
         self._head, self._given, self._top_k = found, Bounds(budget, least), top_k
@@ -116,13 +114,7 @@ class DraftModel(HeadMethod):
             raise ValueError("draft_tokens must be 1 or more, and threshold lie between 0 and 1")
         self._given = draft_tokens, threshold
         checkpoint = isinstance(head, str) and head != "auto" and _is_checkpoint(Path(head).expanduser())
-        self._source = Path(str(head)).expanduser() if checkpoint else self._small_lm(head)
-
-    def _small_lm(self, head: Head | str) -> SmallLm:
-        found = find_head(self.kind, head)
-        if not isinstance(found, SmallLm):
-            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
-        return found
+        self._source = Path(str(head)).expanduser() if checkpoint else drafting_head(self.kind, head, SmallLm)
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         draft_tokens, threshold = self._given
@@ -189,9 +181,7 @@ class Eagle3(HeadMethod):
         depth: int = DeviceInt(6, gpu=8),
         least: float = LEAST,
     ) -> None:
-        found = find_head(self.kind, head)
-        if not isinstance(found, Eagle3Head):
-            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        found = drafting_head(self.kind, head, Eagle3Head)
         if min(width, depth) < 1:
             raise ValueError(f"width and depth must be 1 or more, not {width} and {depth}")
         self._head, self._given = found, (Bounds(budget, least), width, depth)
@@ -241,9 +231,7 @@ class Falcon(HeadMethod):
         top_k: int = 4,
         least: float = LEAST,
     ) -> None:
-        found = find_head(self.kind, head)
-        if not isinstance(found, FalconHead):
-            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        found = drafting_head(self.kind, head, FalconHead)
         if min(width, passes, top_k) < 1:
             raise ValueError("width, passes and top_k must be 1 or more")
         self._head, self._given = found, Bounds(budget, least)
