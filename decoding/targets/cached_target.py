@@ -29,6 +29,9 @@ from decoding.targets.prefix_cache import (
     longest_prefix,
 )
 
+Scored = Callable[[Array | None], ForwardOutput]
+"""What a forward says of a sequence, once it gets the hidden states (None where nothing is tapped)."""
+
 FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
 CACHE_BYTES = 1 << 30
 
@@ -104,7 +107,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         """The first `count` rows of a closed sequence's cache, to stay, and their size in bytes."""
 
     @abstractmethod
-    def _run(self, chunks: Sequence[Chunk[Cache]], taps: Sequence[int]) -> tuple[Sequence["Scored"], Array | None]:
+    def _run(self, chunks: Sequence[Chunk[Cache]], taps: Sequence[int]) -> tuple[Sequence[Scored], Array | None]:
         """One forward: what it says of each last chunk, and hidden states [taps, rows or more, hidden] (None without taps).
 
         Keys and values go into the sequences' caches.
@@ -279,9 +282,3 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
                     chunk.tapped.table.write(plane, chunk.before, hidden[taps.index(tap), slice(*ends)])
         last = [chunk for chunk in chunks if chunk.is_last]
         return [each(chunk.staged_states()) for chunk, each in zip(last, scored, strict=True)]
-
-
-class Scored(Protocol):
-    """What a forward says of a sequence, but for its hidden states."""
-
-    def __call__(self, hidden: Array | None) -> ForwardOutput: ...
