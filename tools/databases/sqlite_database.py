@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from tools.databases.choices import BATCH, fetch_rows
 from tools.databases.engine_errors import query_error, stop_error
@@ -36,13 +36,6 @@ _ROW_SOURCES = {"json_each", "json_tree"}
 _Read = tuple[str, str, str]  # table, column ("" where rows are only counted), view
 
 
-class Contents(Protocol):
-    """What is in a file: the names of everything, and which of them are virtual tables."""
-
-    names: frozenset[str]
-    virtual_tables: frozenset[str]
-
-
 @dataclass(frozen=True, slots=True)
 class SQLiteReads:
     """What may be read; all names in lower case.
@@ -57,12 +50,12 @@ class SQLiteReads:
     in_views: frozenset[_Read]
 
     @classmethod
-    def of(cls, seen: Schema, whole: Schema, contents: Contents, in_views: frozenset[_Read]) -> "SQLiteReads":
-        """For those who see `seen` of `whole`, in a file with these contents."""
+    def of(cls, seen: Schema, whole: Schema, file: ReadOnlyFile, in_views: frozenset[_Read]) -> "SQLiteReads":
+        """For those who see `seen` of `whole`, which is in this file."""
         columns = {table.name.lower(): _visible(table, whole) for table in seen.tables}
-        keeping = tuple(f"{name.lower()}_" for name in contents.virtual_tables if name.lower() in columns)
+        keeping = tuple(f"{name.lower()}_" for name in file.virtual_tables if name.lower() in columns)
         known = {table.name.lower() for table in whole.tables}
-        names = {name.lower() for name in contents.names} - columns.keys()
+        names = {name.lower() for name in file.names} - columns.keys()
         kept = {name for name in names - known if keeping and name.startswith(keeping)}
         return cls(columns, frozenset(names - kept), frozenset(kept), in_views)
 
