@@ -99,10 +99,10 @@ class Controller:
     def choose(self, index: int | None, request: gr.Request) -> Updates:
         return panels.show(self.page.panel, self.session(request), index)
 
-    def choose_message(self, data: gr.SelectData, request: gr.Request) -> Updates:
+    def choose_message(self, data: gr.EventData, request: gr.Request) -> Updates:
         """An answer in the chat was clicked: its rows are shown."""
         session = self.session(request)
-        return panels.show(self.page.panel, session, message_turn(session.view.turns, data.index))
+        return panels.show(self.page.panel, session, message_turn(session.view.turns, _given(data).get("index")))
 
     def run_sql(self, sql: str, index: int | None, request: gr.Request) -> Iterator[Updates]:
         """Run what stands in the editor; it belongs to the chosen answer. Until its rows are here it can be stopped."""
@@ -255,8 +255,12 @@ class Asking:
         elif question.strip():
             yield from self._put(session, Question(question.strip()))
 
-    def example(self, data: gr.SelectData, request: gr.Request) -> Iterator[Updates]:
-        yield from self._put(self._controller.session(request), Question(data.value["text"]))
+    def example(self, data: gr.EventData, request: gr.Request) -> Iterator[Updates]:
+        """A starter was clicked."""
+        value = _given(data).get("value")
+        question = value.get("text") if isinstance(value, dict) else None
+        if isinstance(question, str) and question.strip():
+            yield from self._put(self._controller.session(request), Question(question.strip()))
 
     def _again(self, session: Session, turn: int) -> Iterator[Updates]:
         """The question again as a new turn: in its other reading, or sampled."""
@@ -266,7 +270,7 @@ class Asking:
     def done(self, data: gr.EventData, request: gr.Request) -> Iterator[Updates]:
         """A click inside an answer, of whatever age, or on Back. What the page says of it is believed in nothing."""
         session = self._controller.session(request)
-        said = data._data if isinstance(data._data, dict) else {}
+        said = _given(data)
         act, turn, place = str(said.get("act")), _number(said.get("turn")), _number(said.get("place"))
         if act == "open":
             yield from self._controller.opening.go_to(session, str(said.get("chat", "")))
@@ -351,6 +355,11 @@ class Asking:
             on_change(page.chat.example_select, self.example, None, outputs)
             on_change(page.bridge.click, self.done, None, outputs)
             on(page.question.stop, self.stop, None, [page.question], queue=False)
+
+
+def _given(data: gr.EventData) -> dict[str, Any]:
+    """What the page says of an event; a hostile page may say anything."""
+    return data._data if isinstance(data._data, dict) else {}
 
 
 def _number(given: Any) -> int:

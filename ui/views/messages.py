@@ -50,7 +50,7 @@ def _question(turn: TurnView, index: int) -> str:
 
 def message_turn(turns: Sequence[TurnView], index: Any) -> int | None:
     """The turn of the message at that place of the chat."""
-    place = index[0] if isinstance(index, list | tuple) else index
+    place = index[0] if isinstance(index, list | tuple) and index else index
     shown = messages(turns)
     return turn_of(shown[place]) if isinstance(place, int) and 0 <= place < len(shown) else None
 

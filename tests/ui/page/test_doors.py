@@ -157,6 +157,24 @@ def test_an_event_that_the_page_does_not_have_is_refused(ada: Visitor) -> None:
     assert ada.http.get("/static/" + "a" * 5000).status_code == 414
 
 
+def test_what_a_page_says_of_a_click_may_be_anything(ada: Visitor) -> None:
+    ada.load()
+    for element, event in (("chat", "select"), ("chat", "example_select"), ("bridge", "click")):
+        for said in (
+            None,
+            3,
+            "x",
+            [],
+            {},
+            {"index": "x"},
+            {"index": []},
+            {"index": [[0]], "value": {"text": ["x"]}},
+            {"value": 3},
+        ):
+            ended = ada.event(element, event, said=said)
+            assert ended["success"], (element, said, ended)
+
+
 def test_another_name_of_the_host_is_not_believed(ada: Visitor) -> None:
     config = ada.http.get("/config", headers={"x-forwarded-host": "evil.example"})
     assert config.status_code == 200 and "evil.example" not in config.text

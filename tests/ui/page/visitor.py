@@ -33,14 +33,17 @@ class Visitor:
                 return int(each["id"])
         raise LookupError(f"nothing happens on {event} of {element}")
 
-    def post(self, element: str, event: str, *data: Any, session: str | None = None) -> httpx.Response:
-        """Join the queue with an event."""
+    def post(
+        self, element: str, event: str, *data: Any, session: str | None = None, said: Any = None
+    ) -> httpx.Response:
+        """Join the queue with an event, of which the page says `said`."""
         body = {"data": data, "fn_index": self.handler(element, event), "session_hash": session or self.session}
+        body |= {"event_data": said}
         return self.http.post(f"{API}/queue/join", json=body)
 
-    def event(self, element: str, event: str, *data: Any) -> dict[str, Any]:
+    def event(self, element: str, event: str, *data: Any, said: Any = None) -> dict[str, Any]:
         """The message with which an event ends; "told": the sentences that popped up before."""
-        self.post(element, event, *data).raise_for_status()
+        self.post(element, event, *data, said=said).raise_for_status()
         told = []
         with self.http.stream("GET", f"{API}/queue/data", params={"session_hash": self.session}) as stream:
             for line in stream.iter_lines():
