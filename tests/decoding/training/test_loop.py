@@ -1,6 +1,5 @@
 """Whole runs on tiny models: they are the same when repeated, interrupted or run on two processes, and are worth decoding."""
 
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import multiprocessing
 
 from decoding.checkpoints.adapter import About, AdapterMismatch, read_adapter, write_adapter
 from decoding.checkpoints.weight_files import read_weights
@@ -17,6 +15,7 @@ from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from tests.decoding.ranks import in_processes
 from tests.decoding.training.training_process import train_as_rank
 from training.config import LoraConfig, TrainConfig, TrainingError
 from training.loop import Outcome, train
@@ -206,10 +205,7 @@ def test_an_adapter_grows_without_changing_what_it_does(base: Base, tmp_path: Pa
 
 def test_two_processes_equal_one_that_accumulates_twice_as_much(base: Base, tmp_path: Path) -> None:
     """As under torchrun, over gloo: same packs, same rate, gradients added up; and only one writes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.spawn(train_as_rank, (port, CONFIG, str(base.folder), str(tmp_path / "two")), nprocs=2)  # type: ignore[no-untyped-call]
+    in_processes(2, train_as_rank, CONFIG, str(base.folder), str(tmp_path / "two"))
     train(replace(CONFIG, accumulate=4), base, GROUPS, tmp_path / "one")
     for two, one in zip(curve(tmp_path / "two"), curve(tmp_path / "one"), strict=True):
         assert two == pytest.approx(one, rel=1e-4)

@@ -1,16 +1,16 @@
 """Guards training with sharded optimiser states: the same run as with all of them in each process, in less memory."""
 
-import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, multiprocessing
+from torch import Tensor
 
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from tests.decoding.ranks import in_processes
 from tests.decoding.training.training_process import train_as_rank
 from training.config import LoraConfig, TrainConfig, TrainingError
 from training.loop import train
@@ -50,13 +50,10 @@ def close(found: dict[str, Tensor], wanted: dict[str, Tensor], atol: float) -> N
 
 def test_two_processes_with_parts_equal_one_with_all(base: Base, tmp_path: Path) -> None:
     """Same losses, checkpoint and model; and each process holds half of the two moments and of the masters."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     two, one = tmp_path / "two", tmp_path / "one"
     folder, whole = str(base.folder), replace(FULL, accumulate=4)
-    multiprocessing.spawn(train_as_rank, (port, SHARDED, folder, str(two)), nprocs=2)  # type: ignore[no-untyped-call]
-    multiprocessing.spawn(train_as_rank, (port, whole, folder, str(one), None, 1), nprocs=1)  # type: ignore[no-untyped-call]
+    in_processes(2, train_as_rank, SHARDED, folder, str(two))
+    in_processes(1, train_as_rank, whole, folder, str(one))
     assert losses(two) == pytest.approx(losses(one), rel=1e-4)
     close(masters(two), masters(one), atol=1e-4)
     close(load_file(two / "model" / "model.safetensors"), load_file(one / "model" / "model.safetensors"), atol=1e-4)

@@ -15,17 +15,11 @@ from training.loop import train
 from training.run.base import load_base
 
 
-def train_as_rank(
-    rank: int, port: int, config: TrainConfig, folder: str, out: str, jacobi: JacobiConfig | None = None, world: int = 2
-) -> None:
-    """What torchrun would start, in a world of two by default: fine-tuning, or Jacobi training on invented trajectories.
+def train_as_rank(config: TrainConfig, folder: str, out: str, jacobi: JacobiConfig | None = None) -> None:
+    """Fine-tuning, or Jacobi training on invented trajectories.
 
-    It ends without the interpreter's own shutdown, which torch's threads have been seen to abort now and then when all was
-    done. Besides the results it leaves in `held-<rank>` how many bytes its tensors took between the last two steps.
+    Besides the results it leaves in `held-<rank>` how many bytes its tensors took between the last two steps.
     """
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    torch.set_num_threads(1)
     if jacobi:
         objective = partial(jacobi_objective, jacobi)
         train(config, load_base(folder), invented_trajectories(), Path(out), objective=objective)
@@ -34,8 +28,7 @@ def train_as_rank(
         train(
             config, load_base(folder), agent_groups(3, 4), Path(out), stopped=lambda: held.append(held_bytes()) or False
         )
-        (Path(out) / f"held-{rank}").write_text(str(held[-1]))
-    os._exit(0)
+        (Path(out) / f"held-{os.environ['RANK']}").write_text(str(held[-1]))
 
 
 def held_bytes() -> int:

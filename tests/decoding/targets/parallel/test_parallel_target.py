@@ -8,7 +8,6 @@ Guards what each process of a model holds, and the refusal of what cannot be sha
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,8 @@ from decoding.targets import prefix_cache as kv_cache
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.parallel import Leader, Message, ProcessLost, Split
 from tests.decoding.models.tiny_models import tiny_checkpoint
-from tests.decoding.targets.parallel.parallel_process import PLANTS, VOCAB, texts_of
+from tests.decoding.ranks import free_port, in_processes, world_of
+from tests.decoding.targets.parallel.parallel_process import PLANTS, VOCAB, main, texts_of
 
 MODULE = "tests.decoding.targets.parallel.parallel_process"
 SECONDS = 600
@@ -52,20 +52,13 @@ def texts_of_one(folders: list[Path]) -> list[Any]:
         return [json.loads(json.dumps(texts_of(FastTarget.load(folder)))) for folder in folders]
 
 
-def started(size: int, *arguments: str) -> list["subprocess.Popen[str]"]:
-    return started_with(size, ["-m", MODULE, *arguments])
-
-
-def started_with(size: int, command: list[str]) -> list["subprocess.Popen[str]"]:
+def started(size: int, command: list[str]) -> list["subprocess.Popen[str]"]:
     """So many processes of Python, as torchrun starts them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    port = free_port()
     return [
         subprocess.Popen(
             [sys.executable, *command],
-            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **world_of(size, port, rank), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -75,9 +68,7 @@ def started_with(size: int, command: list[str]) -> list["subprocess.Popen[str]"]
 
 
 def texts_of_several(size: int, plant: str, folders: list[Path], out: Path) -> list[Any]:
-    processes = started(size, plant, str(out), *map(str, folders))
-    said = [process.communicate(timeout=SECONDS) for process in processes]
-    assert [process.returncode for process in processes] == [0] * size, said
+    in_processes(size, main, plant, str(out), *map(str, folders))
     return json.loads(out.read_text())  # type: ignore[no-any-return]
 
 
@@ -106,7 +97,7 @@ def test_a_planted_bug_is_seen(plant: str, folders: list[Path], texts_of_one: li
 
 @pytest.mark.usefixtures("one_thread")
 def test_the_others_end_when_the_first_is_killed(folders: list[Path]) -> None:
-    first, second = started(2, "none", "wait", str(folders[0]))
+    first, second = started(2, ["-m", MODULE, "none", "wait", str(folders[0])])
     assert first.stdout is not None and first.stdout.readline() == "loaded\n"
     assert second.poll() is None
     first.send_signal(signal.SIGKILL)
@@ -213,7 +204,7 @@ def test_an_error_is_one_line_and_ends_all(tmp_path: Path) -> None:
     """As a user starts them: the command runs in the first process only."""
     path = tiny_checkpoint(tmp_path)
     command = [*COMMAND, "ask", "How many albums?", "--model", str(path), "--dtype", "int8", "--device", "cpu"]
-    said = [(*process.communicate(timeout=SECONDS), process.returncode) for process in started_with(2, command)]
+    said = [(*process.communicate(timeout=SECONDS), process.returncode) for process in started(2, command)]
     assert said[0][::2] == ("", 6)
     own, other = (
         err.partition("nanobind: ")[0] for _, err, _ in said

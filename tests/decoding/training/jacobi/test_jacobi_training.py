@@ -1,6 +1,5 @@
 """What Jacobi training learns and from which teacher; a resumed run is the same bit for bit, and decoding gets faster."""
 
-import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, multiprocessing
+from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
@@ -22,6 +21,7 @@ from decoding.methods.registry import load_method
 from tests.decoding.models.jacobi_data import collected, decoder_of, ending_checkpoint, invented_trajectories
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
+from tests.decoding.ranks import in_processes
 from tests.decoding.training.training_process import train_as_rank
 from training.config import LoraConfig, TrainConfig, TrainingError
 from training.jacobi.states import (
@@ -184,11 +184,7 @@ def test_two_processes_equal_one_that_accumulates_twice_as_much(
     base: Base, tmp_path: Path, trajectories: list[Trajectory]
 ) -> None:
     """As under torchrun, over gloo. Both terms are means over the packs of all processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = (port, CONFIG, str(base.folder), str(tmp_path / "two"), METHODS["paper"])
-    multiprocessing.spawn(train_as_rank, arguments, nprocs=2)  # type: ignore[no-untyped-call]
+    in_processes(2, train_as_rank, CONFIG, str(base.folder), str(tmp_path / "two"), METHODS["paper"])
     one = run(base, tmp_path / "one", trajectories, METHODS["paper"], replace(CONFIG, accumulate=4))
     two = [{key: value for key, value in record.items() if key != "seconds"} for record in read_log(tmp_path / "two")]
     assert len(two) == 6 and all(record["consistency"] > 0 for record in two)
