@@ -29,11 +29,7 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 def asked(
-    shops: Database,
-    monkeypatch: pytest.MonkeyPatch,
-    question: str = QUESTION,
-    options: AgentOptions | None = None,
-    plans: int = OTHER_PLANS,
+    shops: Database, question: str = QUESTION, options: AgentOptions | None = None, plans: int = OTHER_PLANS
 ) -> tuple[State, Found]:
     """The state of the answer when others are looked for, and the plans that were found."""
     seen: list[tuple[State, Found]] = []
@@ -43,16 +39,22 @@ def asked(
         seen.append((state, ([*plans], [*steps])))
         return plans, steps
 
-    monkeypatch.setattr(assess, "other_plans", watched)
     toolbox = load_model(ModelChoice()).toolbox(shops, options or AgentOptions())
     toolbox.watch = ReadingWatch(lambda readings: None, plans=plans)
-    Conversation(toolbox).ask(question)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assess, "other_plans", watched)
+        Conversation(toolbox).ask(question)
     return seen[0]
 
 
-def test_each_plan_leaves_the_models_own_at_one_place(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def found(shops: Database) -> tuple[State, Found]:
+    return asked(shops)
+
+
+def test_each_plan_leaves_the_models_own_at_one_place(shops: Database, found: tuple[State, Found]) -> None:
     """Guards against samples, which repeat a plan, and against plans that a grammar would not allow."""
-    state, (plans, steps) = asked(shops, monkeypatch)
+    state, (plans, steps) = found
     texts = [plan["text"] for plan in plans]
     assert texts[0] == state["first_plans"][state["reading"]]
     assert OTHER_PLANS / 2 < len(texts) == len(set(texts)) <= OTHER_PLANS + 1
@@ -62,19 +64,15 @@ def test_each_plan_leaves_the_models_own_at_one_place(shops: Database, monkeypat
     assert [(step.name, step.detail) for step in steps] == [("plan", ""), ("plan", "")]
 
 
-def test_whoever_watches_says_how_many(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The likelier ones are the same."""
-    few, more = asked(shops, monkeypatch)[1][0], asked(shops, monkeypatch, plans=6)[1][0]
+def test_whoever_watches_says_how_many(shops: Database, found: tuple[State, Found]) -> None:
+    """The likelier ones are the same, asked once more."""
+    few, more = found[1][0], asked(shops, plans=6)[1][0]
     assert sum(plan["drawn"] for plan in more) == 7
     assert [plan["text"] for plan in more][: len(few)] == [plan["text"] for plan in few]
 
 
-def test_they_are_always_the_same(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(shops, monkeypatch)[1][0] == asked(shops, monkeypatch)[1][0]
-
-
-def test_without_a_grammar_they_are_samples(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, (plans, steps) = asked(shops, monkeypatch, "How many customers are there?", AgentOptions(constrain=False))
+def test_without_a_grammar_they_are_samples(shops: Database) -> None:
+    _, (plans, steps) = asked(shops, "How many customers are there?", AgentOptions(constrain=False))
     assert sum(plan["drawn"] for plan in plans) == OTHER_PLANS
     assert len(steps) == 1
 
