@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from app.cli import app
 from app.shared import exit_codes
 from decoding.checkpoints.adapter import read_adapter
 from tests.decoding.models.tiny_models import tiny_checkpoint
+from training.run.progress import read_log
 
 RUN = ("--pack-tokens", "256", "--dtype", "fp32", "--device", "cpu", "--accumulate", "1", "--steps", "2", "--seed", "3")
 SMALL = (*RUN, "--rank", "4")
@@ -98,35 +100,40 @@ def test_packs_train_the_same_where_little_is_installed(
 
 def test_one_script_runs_all_that_a_gpu_is_for(data: str, tmp_path: Path) -> None:
     """An adapter goes on, its mean with the one before is exported, and masks of the mean follow; without a GPU that is all.
-    Run again, it goes on with what is there.
+    What an earlier run has begun and exported is there: it goes on with the one and writes the other anew.
     """
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_key_value_heads": 4, "head_dim": 16}
     model = str(tiny_checkpoint(tmp_path / "model", **sizes))  # as wide as the rank that the script ships
     first, packs, out = tmp_path / "first", tmp_path / "packs", tmp_path / "out"
     train("sft", "--data", data, "--model", model, "--out", str(first), *SMALL)
-    packed = ("--model", model, "--packs-only", *RUN, "--out")
-    train(
+    target = (
         "sft",
         "--data",
         data,
-        *packed,
-        str(packs / "target.packs"),
+        "--model",
+        model,
+        *RUN,
         "--grow-rank",
         "6",
         "--init-adapter",
         str(first / "adapter"),
     )
-    train("masks", "--pairs", data, "--adapter", "none", *MASKS, *packed, str(packs / "masks.packs"))
+    train(*target, "--steps", "1", "--out", str(out / "target"))
+    begun = next(iter(read_log(out / "target")))
+    shutil.copytree(first / "adapter", out / "trained")
+    train(*target, "--packs-only", "--out", str(packs / "target.packs"))
+    masks = ("masks", "--pairs", data, "--adapter", "none", *MASKS, "--model", model, *RUN)
+    train(*masks, "--packs-only", "--out", str(packs / "masks.packs"))
     chosen = {"ADAPTER": str(first / "adapter"), "MODEL": model, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
-    for times in (1, 2):
-        ran = subprocess.run(
-            ["bash", "training/gpu.sh", str(packs), str(out), "60"],
-            capture_output=True, text=True, check=False, env={**os.environ, **chosen},
-        )  # fmt: skip
-        said = (out / "steps").read_text(encoding="utf-8").splitlines()
-        steps = [line.partition(",")[0] for line in said]
-        assert steps == ["target: 0", "trained: 0", "averaged: 0", "masks: 0", "tests"] * times, ran.stderr
-        assert ran.returncode == 1  # not all was done
+    ran = subprocess.run(
+        ["bash", "training/gpu.sh", str(packs), str(out), "60"],
+        capture_output=True, text=True, check=False, env={**os.environ, **chosen},
+    )  # fmt: skip
+    said = (out / "steps").read_text(encoding="utf-8").splitlines()
+    steps = [line.partition(",")[0] for line in said]
+    assert steps == ["target: 0", "trained: 0", "averaged: 0", "masks: 0", "tests"], ran.stderr
+    assert ran.returncode == 1  # not all was done
+    assert next(iter(read_log(out / "target"))) == begun, "the first step was not taken again"
     assert json.loads((out / "target.json").read_text(encoding="utf-8").splitlines()[-1])["steps"] == 2
     assert read_adapter(out / "trained").rank == read_adapter(out / "averaged").rank == 50
     assert (out / "masks" / "masks" / "masks.safetensors").exists()

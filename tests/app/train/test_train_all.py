@@ -29,13 +29,7 @@ TINY = (
         "--steps 3 --resume",
         "sft/adapter",
     ),
-    Stage(
-        "jacobi",
-        "train jacobi --sweeps 1 --data {out}/data/train.jsonl --model {model} --init-adapter {out}/sft/adapter "
-        "--out {out}/jacobi --pack-tokens 2048 --dtype fp32 --rank 2 --steps 2 --resume",
-        "jacobi/adapter",
-    ),
-    export_of("jacobi"),
+    export_of("sft"),
 )
 QUESTIONS = (("library", "Which authors are there?", "SELECT name FROM author"),
              ("gauge", "How many readings?", "SELECT count(*) FROM reading"))  # fmt: skip
@@ -92,7 +86,7 @@ def test_killed_between_stages_it_goes_on_with_the_next(
     capfd.readouterr()
 
     seconds = run_stages(TINY, places | {"out": str(out)}, out)
-    assert list(seconds) == _done(out) == ["data", "sft", "jacobi", "export"]
+    assert list(seconds) == _done(out) == ["data", "sft", "export"]
     assert (out / "data" / "train.jsonl").stat().st_mtime_ns == built_at
     assert read_adapter(out / "shipped").rank == 2
     said = capfd.readouterr().err
