@@ -47,8 +47,7 @@ def sqlagent(*arguments: str, shell: str = "", **variables: str) -> subprocess.C
     return subprocess.run(line, cwd=ROOT, env=given, capture_output=True, text=True, check=False, timeout=300)
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("where", ["> /dev/full", ">&-"])
+@pytest.mark.parametrize(("where", "unbuffered"), [("> /dev/full", ""), (">&-", "1")])
 @pytest.mark.parametrize("what", [("sql", ROWS, "--csv"), ("sql", "SELECT 1", "--json"), ("sql", "SELECT 1")])
 def test_output_that_cannot_be_written_is_one_line(what: tuple[str, ...], where: str, unbuffered: str) -> None:
     done = sqlagent(*what, shell=where, PYTHONUNBUFFERED=unbuffered)

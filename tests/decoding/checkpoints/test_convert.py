@@ -138,8 +138,15 @@ def test_a_second_call_converts_nothing(tmp_path: Path) -> None:
     assert (converted / "model.safetensors").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"])
-@pytest.mark.parametrize("damage", ["cut", "flipped", "removed"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *product(["model.safetensors"], ["cut", "flipped", "removed"]),
+        ("config.json", "flipped"),
+        ("generation_config.json", "removed"),
+        ("tokenizer.json", "cut"),
+    ],
+)
 def test_a_damaged_conversion_is_made_anew(tmp_path: Path, name: str, damage: str) -> None:
     _, converted = convert_tiny(tmp_path)
     file = converted / name
@@ -202,8 +209,14 @@ def test_unknown_tensors_are_refused() -> None:
         gguf.hub_name("blk.0.ffn_gate_exps.weight")
 
 
-@pytest.mark.parametrize("kind", [GGMLQuantizationType.Q4_K, GGMLQuantizationType.Q8_0])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("kind", "family"),
+    [
+        (GGMLQuantizationType.Q4_K, "llama"),
+        (GGMLQuantizationType.Q8_0, "qwen2"),
+        (GGMLQuantizationType.Q4_K, "qwen3"),
+    ],
+)
 def test_published_quantisations_run_in_int8(kind: GGMLQuantizationType, family: Family, tmp_path: Path) -> None:
     """A file as people publish them is the model that it was made from, up to its own rounding; every method reads it alike."""
     sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 64}

@@ -94,8 +94,11 @@ def test_logits_under_a_mask_are_those_of_the_whole_row(family: Family, monkeypa
     assert computed.pop() == target.vocab_size, "all of them at once are sooner computed than many one by one"
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "sampler"),
+    [(family, sampler) for n, family in enumerate(FAMILIES) for sampler in (SAMPLERS[0], *SAMPLERS[1 + n :: 3])],
+    ids=str,
+)
 def test_every_method_gives_plain_text(family: Family, sampler: Sampler) -> None:
     target = target_of(family)
     want = text(rounds_of(target, load_method("plain"), sampler))
@@ -186,9 +189,10 @@ print(variant(), hashlib.sha256(scores.logits.tobytes()).hexdigest())
 
 
 @pytest.mark.skipif(variant() == "avx2", reason="the processor has nothing newer than AVX2")
-def test_older_processors_compute_the_same_bits(tmp_path: Path) -> None:
+def test_older_processors_compute_the_same_bits() -> None:
+    """Compiled for them once, and kept under their name where everybody's kernels are."""
     older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+f16c,+sse4.2,+popcnt"}
-    home = {"SQLAGENT_HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])}
+    home = {"PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-c", DIGEST, str(checkpoint("llama"))]
     done = subprocess.run(
         command, env=os.environ | older | home, capture_output=True, text=True, check=True, timeout=300

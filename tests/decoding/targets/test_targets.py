@@ -83,8 +83,11 @@ def text(rounds: list[Round]) -> list[int]:
     return [token for r in rounds for token in r.committed]
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "sampler"),
+    [(family, sampler) for n, family in enumerate(FAMILIES) for sampler in (SAMPLERS[0], *SAMPLERS[1 + n :: 3])],
+    ids=str,
+)
 @pytest.mark.parametrize("kind", TARGETS)
 def test_every_method_gives_plain_text(kind: str, family: Family, sampler: Sampler) -> None:
     target = target_of(kind, family)
