@@ -116,7 +116,8 @@ def test_a_real_tiny_model_runs_the_whole_agent(tiny: str, singer: str) -> None:
 
 
 def test_race_measures_what_plain_decoding_takes(tiny: str, singer: str) -> None:
-    answer = json.loads(run("ask", "How many?", "--db", singer, "--model", tiny, "--race", "--json").stdout)
+    once = ("--attempts", "1", "--schema-permutations", "1", "--race", "--json")
+    answer = json.loads(run("ask", "How many?", "--db", singer, "--model", tiny, *once).stdout)
     assert {s["plain_ms_source"] for s in answer["steps"] if s["decoder"]} == {"measured"}
 
 

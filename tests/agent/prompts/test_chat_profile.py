@@ -1,12 +1,14 @@
 """The chat profile on a local model: its answers are plans and SQL, drafts find what is predicted, thoughts stay out."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.context import AgentOptions
+from agent.context import AgentContext, AgentOptions
 from agent.conversation import Conversation
 from agent.prompts.knowledge import read_knowledge
 from agent.prompts.profiles import load_profile
@@ -14,6 +16,7 @@ from agent.prompts.slots import parse_plan
 from decoding.serving.text_decoder import ChatModel
 from tests.decoding.models.tiny_models import CHAT_TEMPLATE, tiny_checkpoint
 from tools.databases.database import Database
+from tools.databases.open_database import open_database
 
 QUESTION = "How many singers are from France, and which concerts did they sing in?"
 GENERATION = "{{ '<|im_start|>assistant\n' }}"
@@ -25,9 +28,17 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return load_model(ModelChoice(str(path), profile="chat", dtype="fp32", temperature=1.0, decoder="prompt_lookup"))
 
 
-def test_an_untrained_model_writes_a_plan_and_sql(loaded: LoadedModel, database: Database) -> None:
+@pytest.fixture(scope="module")
+def toolbox(loaded: LoadedModel, singers: Path) -> Iterator[AgentContext]:
+    """After the question, with what the model was asked."""
+    with closing(open_database(singers, engine="sqlite")) as database:
+        made = loaded.toolbox(database, AgentOptions(max_attempts=1, orders=1))
+        Conversation(made).ask(QUESTION)
+        yield made
+
+
+def test_an_untrained_model_writes_a_plan_and_sql(loaded: LoadedModel, toolbox: AgentContext) -> None:
     """Greedily, since an untrained model that draws its tokens fills its limit with letters of a name."""
-    Conversation(toolbox := loaded.toolbox(database, AgentOptions(max_attempts=1, orders=1))).ask(QUESTION)
     texts = {}
     for step, call in toolbox.calls.items():
         for form in (call.options["constraint"], None):
@@ -39,8 +50,9 @@ def test_an_untrained_model_writes_a_plan_and_sql(loaded: LoadedModel, database:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_every_method_writes_plain_decodings_text(loaded: LoadedModel, database: Database, temperature: float) -> None:
-    Conversation(toolbox := loaded.toolbox(database, AgentOptions(max_attempts=1, orders=1))).ask(QUESTION)
+def test_every_method_writes_plain_decodings_text(
+    loaded: LoadedModel, toolbox: AgentContext, temperature: float
+) -> None:
     call, model = toolbox.calls["generate"], ChatModel(loaded.decoder)
     more = {"temperature": temperature, "max_new_tokens": 60, "options": {}}
     names = ("plain", "jacobi_forcing", "adaptive", "lookahead", "prompt_lookup")
@@ -48,10 +60,8 @@ def test_every_method_writes_plain_decodings_text(loaded: LoadedModel, database:
     assert len(texts["plain"]) > 20 and set(texts.values()) == {texts["plain"]}
 
 
-def test_drafts_find_the_sql_that_the_plan_predicts(loaded: LoadedModel, database: Database) -> None:
+def test_drafts_find_the_sql_that_the_plan_predicts(loaded: LoadedModel, toolbox: AgentContext) -> None:
     """The model is untrained: its text is made the predicted one, by a constraint of that text alone."""
-    toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, orders=1))
-    Conversation(toolbox).ask(QUESTION)
     told = [loaded.decoder.tokenizer.decode(ids) for ids in toolbox.calls["plan"].options["recall"].sequences]
     assert told[0].startswith("plan: ")
     sql = [loaded.decoder.tokenizer.decode(ids) for ids in toolbox.calls["generate"].options["recall"].sequences]
@@ -108,8 +118,8 @@ def test_examples_of_the_folder_are_shown_as_examples(loaded: LoadedModel, datab
     }
     (tmp_path / "examples.md").write_text("".join(f"## {q}\n\n```sql\n{sql}\n```\n\n" for q, sql in pairs.items()))
     options = AgentOptions(max_attempts=1, orders=1, knowledge=read_knowledge(tmp_path))
-    Conversation(toolbox := loaded.toolbox(database, options)).ask("How many singers are stars?")
-    asked = str(toolbox.calls["plan"].messages[1].text)
+    Conversation(asking := loaded.toolbox(database, options)).ask("How many singers are stars?")
+    asked = str(asking.calls["plan"].messages[1].text)
     assert "Example: How many stars are there?\nIts query: SELECT 1" in asked and "SELECT 3" not in asked
     assert "Example: Which singers are old?\nIts query: SELECT 2" in asked
     assert "Note: star: a singer with a concert" in asked and "Note: How many stars" not in asked

@@ -218,8 +218,8 @@ class Broad(Fuzz):
 
 def test_drafts_shrink_as_the_batch_grows() -> None:
     """256 nodes are for all; the texts stay what they are."""
-    for count, widest in ((1, 100), (4, 64), (16, 16), (100, 4)):
-        requests = [Request((1, 2, 3), Broad(0), 150, Sampler(0.7, i)) for i in range(count)]
+    for count, widest, tokens in ((1, 100, 150), (4, 64, 90), (16, 16, 40), (100, 4, 20)):
+        requests = [Request((1, 2, 3), Broad(0), tokens, Sampler(0.7, i)) for i in range(count)]
         target = Wide()
         rounds = list(decode(target, requests))
         assert all(sum(rows) - len(rows) <= max(256, 4 * len(rows)) for rows in target.rows[1:])

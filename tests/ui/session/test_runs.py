@@ -97,7 +97,7 @@ def test_a_file_that_joins_ends_what_runs_in_the_same_conversation(slow: Workspa
 
 def test_a_run_goes_on_when_its_page_is_gone_and_is_there_on_return(tmp_path: Path) -> None:
     """Closing the tab once stopped the answer. Coming back opens the data, which takes longer than a quick answer."""
-    slow = scripted_workspace(tmp_path, SCRIPT, pause_s=1.0)
+    slow = scripted_workspace(tmp_path, SCRIPT, pause_s=0.5)
     run = slow.session("one", "ada").begin_run(Question(PER_COUNTRY))
     slow.leave("one")
     back = slow.session("two", "ada")
