@@ -1,6 +1,8 @@
 """Guards a person's session: own data, memory, stop, editing, export, and conversations that stay. No page, no browser.
 
 Guards conversations that stay: after a restart, when deleted, edited in a copy, and shared as a file.
+
+Guards what a session remembers: follow-ups, retry, asking afresh, starting over.
 """
 
 import csv
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.observe.events import EventError, Failed, Started, Wrote
+from agent.observe.events import Asked, Event, EventError, Failed, Started, Wrote
 from agent.race import NoRace
 from decoding.methods.registry import METHODS
 from tests.decoding.models.random_heads import TAPPING
@@ -20,11 +22,12 @@ from tests.ui.workspaces import bring, scripted_workspace, tiny_workspace
 from tools.result import OpenError
 from ui.session.conversation_view import ConversationView
 from ui.session.kept import Busy
-from ui.session.run import Question
+from ui.session.run import Question, retry_of
 from ui.session.services import GuestRules
 from ui.session.session import Session
 from ui.session.workspace import Workspace
 from ui.views.data_html import ASKED_BACK, rows_of
+from ui.views.messages import messages
 
 
 def test_a_question_gives_rows(ada: Session) -> None:
@@ -284,3 +287,53 @@ def test_a_shared_file_plays_back_without_a_model(workspace: Workspace, ada: Ses
     with pytest.raises(EventError, match="not an event"):
         bo.replay(file)
     assert bo.view.turns == ada.view.turns
+
+
+def test_later_questions_see_earlier_ones(ada: Session) -> None:
+    ask(ada, COUNT)
+    ask(ada, PER_COUNTRY_OF_THEM)
+    assert f"history: {COUNT} => {SCRIPT[COUNT]}" in _prompt(ada)
+    assert _continues(ada) == 1
+
+
+def test_retry_takes_the_other_reading_and_then_another_query(ada: Session) -> None:
+    ask(ada, COUNT)
+    ask(ada, PER_COUNTRY_OF_THEM)
+    list(ada.ask(PER_COUNTRY_OF_THEM, again=1))
+    assert "history:" not in _prompt(ada)
+    answer = ada.view.turns[-1].answer
+    assert answer is not None and "you have seen" in answer["answer"]  # the script knows one query for a question
+    list(ada.ask(PER_COUNTRY_OF_THEM, again=2))
+    assert f"history: {COUNT} => {SCRIPT[COUNT]}" in _prompt(ada)
+
+
+def test_a_question_is_asked_by_itself_where_the_asker_wants_it_so(ada: Session) -> None:
+    ask(ada, COUNT)
+    list(ada.ask(PER_COUNTRY_OF_THEM, reading="standalone"))
+    assert "history:" not in _prompt(ada) and _continues(ada) is None
+
+
+def test_starting_over_forgets_what_came_before(ada: Session) -> None:
+    ask(ada, COUNT)
+    ask(ada, "Start over")
+    assert ada.view.turns[-1].answer is not None and ada.view.turns[-1].answer["error"] is None
+    ask(ada, PER_COUNTRY_OF_THEM)
+    assert "history:" not in _prompt(ada)
+
+
+def test_a_question_that_was_stopped_is_tried_as_at_first_and_in_its_place(ada: Session) -> None:
+    """The first real try was once a sampled one, and stood below the stopped one."""
+    stopped: list[Event] = [Asked(COUNT), Failed("Stopped.", stopped=True)]
+    view = ConversationView([Asked("Names?"), Failed("Stopped.", stopped=True), *stopped])
+    assert len(messages(view.turns)) == 4
+    retry = retry_of(view.turns, 1)
+    assert not retry.sampled and not retry.again.refused
+    view.apply(Asked(COUNT))
+    shown = messages(view.turns)
+    assert [each["metadata"]["id"] for each in shown] == ["0:question", "0:answer", "2:question", "2:answer"]
+
+
+def _continues(session: Session) -> int | None:
+    answer = session.view.turns[-1].answer
+    assert answer is not None
+    return answer["continues"]  # type: ignore[no-any-return]
