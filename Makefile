@@ -5,7 +5,8 @@
 #   make ui                                   the web chat on DB (default: the bundled database); open the address that it prints
 #   make test                                 the tests        make check     ruff, mypy, import-linter
 #   make test-lab                             the tests of training and measuring alone, which `make test` runs, too
-#   make test-ui                              the chat in a headless browser; installs Chromium where it can
+#   make test-ui                              the chat in a headless browser; installs Chromium where it can;
+#                                             times=20: what is done while a question is answered, 20 times each, not 6
 #   make screenshots OUT=folder               pictures of the chat's main states
 #   make animation OUT=file.webp              the replay of a step's decoding as a moving picture
 #   make measure-ui                           how fast the chat is: first paint, first token, much data, ten people at once
@@ -75,7 +76,7 @@ soak: $(VENV)/.ready-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.ui.soak $(or $(questions),2000) $(MODEL)
 
 test-ui: $(VENV)/.ready-browser
-	@SQLAGENT_BROWSER=1 SQLAGENT_ALLOWED_SKIPS='^$$' OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
+	@SQLAGENT_BROWSER=1 SQLAGENT_TIMES=$(times) SQLAGENT_ALLOWED_SKIPS='^$$' OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
 		tests/ui/page/*_browser.py tests/ui/views/*/*_browser.py
 
 measure-ui: $(VENV)/.ready-browser

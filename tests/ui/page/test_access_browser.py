@@ -21,7 +21,9 @@ if not os.environ.get("SQLAGENT_BROWSER"):
     pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
 assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
 
-NAMES = "Names of artists?"
+COUNT, NAMES = "How many albums?", "Names of artists?"
+SCRIPT = {COUNT: "SELECT COUNT(*) AS albums FROM albums", NAMES: "SELECT name, country FROM artists ORDER BY name"}
+ENDLESS = "SELECT COUNT(*) FROM range(1000000) a, range(10000000) b WHERE a.range % 7 = b.range % 5"
 TABS = ("Result", "Chart", "SQL", "Speed")
 NAMELESS = """() => [...document.querySelectorAll("button, a, input, textarea, select, [role=textbox], [role=combobox]")]
   .filter(part => part.checkVisibility() && part.type !== "hidden" && part.type !== "file")
@@ -38,16 +40,46 @@ PALE = """() => [...document.querySelectorAll("#chat summary, #chat td, #chat st
 })"""  # what is around text and lets the background through
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT)) as where:
+        yield where
+
+
+@pytest.fixture(scope="module")
+def slow_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT, pause_s=0.3)) as where:
+        yield where
+
+
 @pytest.fixture
-def served_at(tmp_path: Path) -> Iterator[tuple[Any, str]]:
-    workspace = scripted_workspace(tmp_path, {NAMES: "SELECT name, country FROM artists ORDER BY name"}, pause_s=0.3)
-    with open_browser() as browser, served(workspace) as address:
-        yield browser, address
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """A page of a person who was never here before."""
+    context = browser.new_context(viewport={"width": 1360, "height": 860})
+    opened = open_page(context, address)
+    yield opened
+    assert opened.troubles == []
+    context.close()
 
 
-def test_everything_that_can_be_used_has_a_name(served_at: tuple[Any, str]) -> None:
-    browser, address = served_at
-    page = open_page(browser.new_context(viewport={"width": 1360, "height": 860}), address)
+@pytest.fixture
+def editing(page: Any) -> Any:
+    """The page with the SQL of an answer."""
+    ask(page, COUNT)
+    until(page, "#caption", "1 row")
+    tab(page, "SQL")
+    until(page, "#sql", "COUNT")
+    return page
+
+
+def test_everything_that_can_be_used_has_a_name(browser: Any, slow_address: str) -> None:
+    page = open_page(browser.new_context(viewport={"width": 1360, "height": 860}), slow_address)
     found = {"before": page.evaluate(NAMELESS)}
     assert page.get_by_role("button", name="Send the question").count() == 1
     ask(page, NAMES)
@@ -68,8 +100,7 @@ def test_everything_that_can_be_used_has_a_name(served_at: tuple[Any, str]) -> N
     assert page.evaluate(PALE) == []
 
 
-def test_on_a_phone_the_question_box_stays_in_view(served_at: tuple[Any, str]) -> None:
-    browser, address = served_at
+def test_on_a_phone_the_question_box_stays_in_view(browser: Any, address: str) -> None:
     page = open_page(browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark"), address)
     page.wait_for_selector(".sidebar:not(.open)")
     ask(page, NAMES)
@@ -87,23 +118,8 @@ def test_on_a_phone_the_question_box_stays_in_view(served_at: tuple[Any, str]) -
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
-if not os.environ.get("SQLAGENT_BROWSER"):
-    pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
-assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
-
-COUNT = "How many albums?"
-
-
-@pytest.fixture
-def context(tmp_path: Path) -> Iterator[tuple[Any, str]]:
-    workspace = scripted_workspace(tmp_path, {COUNT: "SELECT COUNT(*) AS albums FROM albums"})
-    with open_browser() as browser, served(workspace) as address:
-        yield browser.new_context(viewport={"width": 1360, "height": 860}), address
-
-
-def test_the_first_page_says_how_it_is_fast_and_shows_no_empty_panel(context: tuple[Any, str]) -> None:
+def test_the_first_page_says_how_it_is_fast_and_shows_no_empty_panel(page: Any) -> None:
     """In ten seconds nobody understood what this is about: not a word stood there, and a third of it said "No rows yet"."""
-    page = open_page(*context)
     until(page, "#chat .placeholder", "6 looks of the model instead of 34")
     pieces = page.locator("#chat .how pre i")
     assert pieces.count() == 6
@@ -116,28 +132,6 @@ def test_the_first_page_says_how_it_is_fast_and_shows_no_empty_panel(context: tu
         tab(page, name)
         page.wait_for_selector(shown)
         assert page.locator("#tabs [role=tabpanel]:visible").inner_text().strip()
-    assert page.troubles == []
-
-
-if not os.environ.get("SQLAGENT_BROWSER"):
-    pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
-assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
-
-
-ENDLESS = "SELECT COUNT(*) FROM range(1000000) a, range(10000000) b WHERE a.range % 7 = b.range % 5"
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[Any]:
-    workspace = scripted_workspace(tmp_path, {COUNT: "SELECT COUNT(*) AS albums FROM albums"})
-    with open_browser() as browser, served(workspace) as address:
-        opened = open_page(browser.new_context(viewport={"width": 1360, "height": 860}), address)
-        ask(opened, COUNT)
-        until(opened, "#caption", "1 row")
-        tab(opened, "SQL")
-        until(opened, "#sql", "COUNT")
-        yield opened
-        assert opened.troubles == []
 
 
 def write(page: Any, sql: str) -> None:
@@ -149,119 +143,95 @@ def write(page: Any, sql: str) -> None:
     page.keyboard.press("Control+Enter")
 
 
-def test_a_key_runs_the_sql_and_a_click_brings_the_answer_back(page: Any) -> None:
-    write(page, "SELECT title FROM albums")
-    until(page, "#trouble", "4 rows")
-    assert "\n" not in page.inner_text("#sql .cm-content").strip()
-    page.click("#own")
-    until(page, "#sql", "COUNT")
-    until(page, "#caption", "1 row")
-    page.wait_for_selector("#own", state="hidden")
+def test_a_key_runs_the_sql_and_a_click_brings_the_answer_back(editing: Any) -> None:
+    write(editing, "SELECT title FROM albums")
+    until(editing, "#trouble", "4 rows")
+    assert "\n" not in editing.inner_text("#sql .cm-content").strip()
+    editing.click("#own")
+    until(editing, "#sql", "COUNT")
+    until(editing, "#caption", "1 row")
+    editing.wait_for_selector("#own", state="hidden")
 
 
-def test_the_editor_has_a_line_for_each_clause_and_no_more_room_than_they_need(page: Any) -> None:
+def test_the_editor_has_a_line_for_each_clause_and_no_more_room_than_they_need(editing: Any) -> None:
     """It once was an empty box of 350 pixels with the statement in one line."""
-    assert page.locator("#sql .cm-line").count() >= 2
-    assert page.locator("#sql .cm-editor").bounding_box()["height"] < 160
+    assert editing.locator("#sql .cm-line").count() >= 2
+    assert editing.locator("#sql .cm-editor").bounding_box()["height"] < 160
 
 
-def test_a_statement_that_runs_long_can_be_stopped(page: Any) -> None:
-    write(page, ENDLESS)
-    page.wait_for_selector("#trouble .spinner")
-    page.wait_for_selector("#run", state="hidden")
-    page.wait_for_timeout(500)
-    page.click("#halt")
-    until(page, "#trouble", "⚠")
-    page.wait_for_selector("#run")
-    assert "deadline" not in page.inner_text("#trouble")
-    write(page, "SELECT 1 AS one")
-    until(page, "#trouble", "1 row")
+def test_a_statement_that_runs_long_can_be_stopped(editing: Any) -> None:
+    write(editing, ENDLESS)
+    editing.wait_for_selector("#trouble .spinner")
+    editing.wait_for_selector("#run", state="hidden")
+    editing.wait_for_timeout(500)
+    editing.click("#halt")
+    until(editing, "#trouble", "⚠")
+    editing.wait_for_selector("#run")
+    assert "deadline" not in editing.inner_text("#trouble")
+    write(editing, "SELECT 1 AS one")
+    until(editing, "#trouble", "1 row")
 
 
-if not os.environ.get("SQLAGENT_BROWSER"):
-    pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
-assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
-
-
-@pytest.fixture
-def page_opening_browser(tmp_path: Path) -> Iterator[Any]:
-    workspace = scripted_workspace(tmp_path, {COUNT: "SELECT COUNT(*) AS albums FROM albums"})
-    with open_browser() as browser, served(workspace) as address:
-        opened = open_page(browser.new_context(viewport={"width": 1360, "height": 860}), address)
-        yield opened
-        assert opened.troubles == []
-
-
-def test_what_cannot_be_opened_says_so_at_its_field(page_opening_browser: Any, tmp_path: Path) -> None:
-    ask(page_opening_browser, COUNT)
-    until(page_opening_browser, "#caption", "1 row")
-    page_opening_browser.click("#open > button")
-    page_opening_browser.fill("#url input, #url textarea", "nonsense")
-    page_opening_browser.click("#open-url")
-    until(page_opening_browser, "#url-trouble", "postgresql://")
+def test_what_cannot_be_opened_says_so_at_its_field(page: Any, tmp_path: Path) -> None:
+    ask(page, COUNT)
+    until(page, "#caption", "1 row")
+    page.click("#open > button")
+    page.fill("#url input, #url textarea", "nonsense")
+    page.click("#open-url")
+    until(page, "#url-trouble", "postgresql://")
     (tmp_path / "broken.xlsx").write_text("<b>no workbook</b>")
-    choose_file(page_opening_browser, "#files button", tmp_path / "broken.xlsx")
-    until(page_opening_browser, "#files-trouble", "broken.xlsx")
-    assert "/" not in page_opening_browser.inner_text("#files-trouble")  # not the folder where the server keeps it
-    assert page_opening_browser.locator("#url input, #url textarea").input_value() == "nonsense"
-    assert COUNT in page_opening_browser.inner_text("#chat")
-    assert "1 row" in page_opening_browser.inner_text("#caption")
-    assert page_opening_browser.locator(".toast-body, .block .error").count() == 0
+    choose_file(page, "#files button", tmp_path / "broken.xlsx")
+    until(page, "#files-trouble", "broken.xlsx")
+    assert "/" not in page.inner_text("#files-trouble")  # not the folder where the server keeps it
+    assert page.locator("#url input, #url textarea").input_value() == "nonsense"
+    assert COUNT in page.inner_text("#chat")
+    assert "1 row" in page.inner_text("#caption")
+    assert page.locator(".toast-body, .block .error").count() == 0
 
 
-def test_a_conversation_keeps_to_its_data(page_opening_browser: Any, tmp_path: Path) -> None:
+def test_a_conversation_keeps_to_its_data(page: Any, tmp_path: Path) -> None:
     (tmp_path / "albums.csv").write_text("album_id,title\n1,One\n2,Two\n")
-    page_opening_browser.click("#open > button")
-    choose_file(page_opening_browser, "#files button", tmp_path / "albums.csv")
-    page_opening_browser.click("#incoming-alone")
-    until(page_opening_browser, "#schema", "2 rows")
-    ask(page_opening_browser, COUNT)
-    until(page_opening_browser, "#caption", "1 row")
-    page_opening_browser.wait_for_selector("#question [data-testid=submit-button]")
-    page_opening_browser.click("#example")
-    page_opening_browser.wait_for_function(
-        "() => !document.querySelector('#chat').innerText.includes('How many albums?')"
-    )
-    side_tab(page_opening_browser, "Chats")
-    page_opening_browser.click(f"#conversations label:has-text('{COUNT}')")
-    until(page_opening_browser, "#schema", "2 rows")
-    ask(page_opening_browser, COUNT)
-    page_opening_browser.wait_for_function(
-        "() => document.querySelector('#chat').innerText.match(/2 albums/g)?.length === 2"
-    )
+    page.click("#open > button")
+    choose_file(page, "#files button", tmp_path / "albums.csv")
+    page.click("#incoming-alone")
+    until(page, "#schema", "2 rows")
+    ask(page, COUNT)
+    until(page, "#caption", "1 row")
+    page.wait_for_selector("#question [data-testid=submit-button]")
+    page.click("#example")
+    page.wait_for_function("() => !document.querySelector('#chat').innerText.includes('How many albums?')")
+    side_tab(page, "Chats")
+    page.click(f"#conversations label:has-text('{COUNT}')")
+    until(page, "#schema", "2 rows")
+    ask(page, COUNT)
+    page.wait_for_function("() => document.querySelector('#chat').innerText.match(/2 albums/g)?.length === 2")
 
 
-def test_a_file_is_shown_before_it_is_taken_in_and_taking_it_is_undone(
-    page_opening_browser: Any, tmp_path: Path
-) -> None:
+def test_a_file_is_shown_before_it_is_taken_in_and_taking_it_is_undone(page: Any, tmp_path: Path) -> None:
     """The whole way: titles, another row of names, what is not a number, beside what is open, and back."""
     (tmp_path / "albums.csv").write_text("album_id,title\n1,One\n2,Two\n")
     (tmp_path / "rents.csv").write_text(
         "Rents;;\nshop;rent;since\n1;1.200,50 €;13.02.2023\n2;900,00 €;soon\n3;3 €;1.1.2024\n"
     )
-    page_opening_browser.click("#open > button")
-    choose_file(page_opening_browser, "#files button", tmp_path / "albums.csv")
-    page_opening_browser.click("#incoming-alone")
-    until(page_opening_browser, "#schema", "2 rows")
-    ask(page_opening_browser, COUNT)
-    until(page_opening_browser, "#chat", "2 albums.")
-    choose_file(page_opening_browser, "#files button", tmp_path / "rents.csv")
-    until(page_opening_browser, "#incoming-view", "1 of 3 values is no date")
-    until(page_opening_browser, "#incoming-view", "in €")
-    assert page_opening_browser.locator("#incoming-view .names").inner_text().split() == ["2", "shop", "rent", "since"]
-    page_opening_browser.click("#incoming-header input")
-    page_opening_browser.click("#incoming-header [role=option]:has-text('row 1')")
-    page_opening_browser.wait_for_function(
-        "() => document.querySelector('#incoming-view .names')?.innerText.includes('Rents')"
-    )
-    page_opening_browser.click("#incoming-header input")
-    page_opening_browser.click("#incoming-header [role=option]:has-text('row 2')")
-    page_opening_browser.wait_for_function(
-        "() => document.querySelector('#incoming-view .names')?.innerText.includes('shop')"
-    )
-    page_opening_browser.click("#incoming-beside")
-    until(page_opening_browser, "#schema", "rents")
-    assert COUNT in page_opening_browser.inner_text("#chat") and "albums" in page_opening_browser.inner_text("#schema")
-    page_opening_browser.click("#undo")
-    page_opening_browser.wait_for_function("() => !document.querySelector('#schema').innerText.includes('rents')")
-    assert COUNT in page_opening_browser.inner_text("#chat")
+    page.click("#open > button")
+    choose_file(page, "#files button", tmp_path / "albums.csv")
+    page.click("#incoming-alone")
+    until(page, "#schema", "2 rows")
+    ask(page, COUNT)
+    until(page, "#chat", "2 albums.")
+    choose_file(page, "#files button", tmp_path / "rents.csv")
+    until(page, "#incoming-view", "1 of 3 values is no date")
+    until(page, "#incoming-view", "in €")
+    assert page.locator("#incoming-view .names").inner_text().split() == ["2", "shop", "rent", "since"]
+    page.click("#incoming-header input")
+    page.click("#incoming-header [role=option]:has-text('row 1')")
+    page.wait_for_function("() => document.querySelector('#incoming-view .names')?.innerText.includes('Rents')")
+    page.click("#incoming-header input")
+    page.click("#incoming-header [role=option]:has-text('row 2')")
+    page.wait_for_function("() => document.querySelector('#incoming-view .names')?.innerText.includes('shop')")
+    page.click("#incoming-beside")
+    until(page, "#schema", "rents")
+    assert COUNT in page.inner_text("#chat") and "albums" in page.inner_text("#schema")
+    page.click("#undo")
+    page.wait_for_function("() => !document.querySelector('#schema').innerText.includes('rents')")
+    assert COUNT in page.inner_text("#chat")

@@ -200,13 +200,9 @@ def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path, monkeypat
         page.close()
 
 
-if not os.environ.get("SQLAGENT_BROWSER"):
-    pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
-assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
-
 SALES = "Sales in each year?"
 OVER_TIME = "Sales over the years?"
-SCRIPT_ANSWER_BROWSER = {
+ANSWERS = {
     OVER_TIME: "SELECT 2010 + i AS year, CASE WHEN i = 6 THEN NULL ELSE i * i + 17 END AS sold FROM range(14) AS t(i)",
     SALES: "SELECT SUM(album_id) * SUM(album_id) * 100 AS sold, year FROM albums GROUP BY year ORDER BY sold DESC",
 }
@@ -222,15 +218,15 @@ _BELOW = "e => e.getBoundingClientRect().bottom"
 
 
 @pytest.fixture(scope="module")
-def address_answer_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT_ANSWER_BROWSER)) as where:
+def address_of_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), ANSWERS)) as where:
         yield where
 
 
 @pytest.fixture(params=["light", "dark"])
-def page_answer_browser(browser: Any, address_answer_browser: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+def shown(browser: Any, address_of_answers: str, request: pytest.FixtureRequest) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1360, "height": 860}, color_scheme=request.param)
-    opened = open_page(context, address_answer_browser)
+    opened = open_page(context, address_of_answers)
     yield opened
     assert opened.troubles == []
     context.close()
@@ -242,60 +238,60 @@ def right_edges(page: Any, selector: str) -> set[int]:
     return {round(element.evaluate(edge)) for element in page.query_selector_all(selector)}
 
 
-def test_numbers_stand_under_each_other_and_say_what_they_are(page_answer_browser: Any) -> None:
-    ask(page_answer_browser, SALES)
-    until(page_answer_browser, "#caption", "3 rows")
-    until(page_answer_browser, "#table .body-cell", "2,500")
+def test_numbers_stand_under_each_other_and_say_what_they_are(shown: Any) -> None:
+    ask(shown, SALES)
+    until(shown, "#caption", "3 rows")
+    until(shown, "#table .body-cell", "2,500")
     number = "#table [data-col='1'] span.text"
-    assert page_answer_browser.inner_text("#table [data-heading='0']").split() == ["year"]
-    assert len(right_edges(page_answer_browser, number)) == 1
+    assert shown.inner_text("#table [data-heading='0']").split() == ["year"]
+    assert len(right_edges(shown, number)) == 1
     assert (
-        right_edges(page_answer_browser, "#table [data-heading='1'] span.text").pop()
-        > right_edges(page_answer_browser, "[data-heading='0'] span.text").pop()
+        right_edges(shown, "#table [data-heading='1'] span.text").pop()
+        > right_edges(shown, "[data-heading='0'] span.text").pop()
     )
-    assert page_answer_browser.locator("#table [data-col='0'][role=gridcell]").all_inner_texts() == [
+    assert shown.locator("#table [data-col='0'][role=gridcell]").all_inner_texts() == [
         "2015",
         "2017",
         "2014",
     ]
 
 
-def test_an_answer_has_bars_where_they_say_more(page_answer_browser: Any) -> None:
-    ask(page_answer_browser, SALES)
-    until(page_answer_browser, "#caption", "3 rows")
-    page_answer_browser.wait_for_selector("#chat td .bar")
-    boxes = [bar.bounding_box() for bar in page_answer_browser.query_selector_all("#chat td .bar")]
+def test_an_answer_has_bars_where_they_say_more(shown: Any) -> None:
+    ask(shown, SALES)
+    until(shown, "#caption", "3 rows")
+    shown.wait_for_selector("#chat td .bar")
+    boxes = [bar.bounding_box() for bar in shown.query_selector_all("#chat td .bar")]
     widths = [box["width"] for box in boxes if box is not None]  # those of the tab in sight
     assert len(widths) == 3 and widths == sorted(widths, reverse=True) and widths[0] > 2 * widths[-1]
 
 
 @pytest.mark.parametrize("width", [1360, 390])
-def test_numbers_over_time_become_a_line_that_fits(page_answer_browser: Any, width: int) -> None:
-    page_answer_browser.set_viewport_size({"width": width, "height": 860})
-    ask(page_answer_browser, OVER_TIME)
-    until(page_answer_browser, "#chat .line-chart figcaption", "1 gap: no number.")
-    line = page_answer_browser.locator("#chat .line-chart svg")
-    box, chat = line.bounding_box(), page_answer_browser.locator("#chat").bounding_box()
+def test_numbers_over_time_become_a_line_that_fits(shown: Any, width: int) -> None:
+    shown.set_viewport_size({"width": width, "height": 860})
+    ask(shown, OVER_TIME)
+    until(shown, "#chat .line-chart figcaption", "1 gap: no number.")
+    line = shown.locator("#chat .line-chart svg")
+    box, chat = line.bounding_box(), shown.locator("#chat").bounding_box()
     assert box["width"] > 250 and box["x"] + box["width"] <= chat["x"] + chat["width"]
     stroke = line.locator("polyline").first.evaluate("e => getComputedStyle(e).stroke")
     assert stroke != "none" and line.locator("polyline").count() == 2
 
 
-def test_what_is_doubtful_is_in_sight(page_answer_browser: Any, tmp_path: Path) -> None:
+def test_what_is_doubtful_is_in_sight(shown: Any, tmp_path: Path) -> None:
     """It once was a tooltip, which no phone shows."""
     (tmp_path / "told.jsonl").write_text(DOUBTFUL)
-    side_tab(page_answer_browser, "Chats")
-    choose_file(page_answer_browser, "#replay", tmp_path / "told.jsonl")
-    until(page_answer_browser, "#chat .doubts li", "No key connects them.")
-    assert page_answer_browser.locator("#chat .doubts").is_visible()
+    side_tab(shown, "Chats")
+    choose_file(shown, "#replay", tmp_path / "told.jsonl")
+    until(shown, "#chat .doubts li", "No key connects them.")
+    assert shown.locator("#chat .doubts").is_visible()
 
 
-def test_a_charts_words_can_be_read(page_answer_browser: Any) -> None:
-    ask(page_answer_browser, SALES)
-    until(page_answer_browser, "#caption", "3 rows")
-    tab(page_answer_browser, "Chart")
-    word = page_answer_browser.wait_for_selector("#plot svg.marks text")
-    behind = page_answer_browser.evaluate(
+def test_a_charts_words_can_be_read(shown: Any) -> None:
+    ask(shown, SALES)
+    until(shown, "#caption", "3 rows")
+    tab(shown, "Chart")
+    word = shown.wait_for_selector("#plot svg.marks text")
+    behind = shown.evaluate(
         "() => getComputedStyle(document.body).getPropertyValue('--background-fill-primary')"
     ).strip()
     ink = "#{:02x}{:02x}{:02x}".format(*map(int, word.evaluate(_RGB)))
@@ -303,11 +299,11 @@ def test_a_charts_words_can_be_read(page_answer_browser: Any) -> None:
     assert contrast(ink, "#ffffff" if behind == "white" else behind) >= TEXT
 
 
-def test_the_first_questions_stand_under_the_invitation(page_answer_browser: Any) -> None:
+def test_the_first_questions_stand_under_the_invitation(shown: Any) -> None:
     heading, first = (
-        page_answer_browser.wait_for_selector("#chat .placeholder"),
-        page_answer_browser.wait_for_selector("#chat .example"),
+        shown.wait_for_selector("#chat .placeholder"),
+        shown.wait_for_selector("#chat .example"),
     )
     gap = first.bounding_box()["y"] - heading.evaluate(_BELOW)
     assert 0 <= gap < 60
-    assert page_answer_browser.locator("#question").evaluate(_BELOW) > 820, "the composer is at the bottom"
+    assert shown.locator("#question").evaluate(_BELOW) > 820, "the composer is at the bottom"

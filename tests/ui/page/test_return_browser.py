@@ -101,13 +101,18 @@ def test_files_and_answers_survive_a_reload_a_second_tab_and_a_restart(context: 
         assert page.troubles == []
 
 
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT)) as where:
+        yield where
+
+
 @pytest.fixture
-def page(context: Any, tmp_path: Path) -> Iterator[Any]:
-    with served(scripted_workspace(tmp_path, SCRIPT)) as address:
-        opened = open_page(context, address)
-        yield opened
-        assert opened.troubles == []
-        opened.close()
+def page(context: Any, address: str) -> Iterator[Any]:
+    opened = open_page(context, address)
+    yield opened
+    assert opened.troubles == []
+    opened.close()
 
 
 def test_each_conversation_has_an_address_and_back_works(page: Any, context: Any) -> None:

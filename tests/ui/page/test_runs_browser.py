@@ -1,5 +1,5 @@
 """Guards, in a real browser on a busy machine, that nothing is lost or mixed up when people do something else while a question
-is answered: each of it twenty times, at moments that differ."""
+is answered: each of it several times, at moments that differ. `make test-ui times=20` does each twenty times."""
 
 import multiprocessing
 import os
@@ -17,7 +17,8 @@ if not os.environ.get("SQLAGENT_BROWSER"):
     pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
 assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
 
-TIMES = 20
+TIMES = int(os.environ.get("SQLAGENT_TIMES") or 6)
+MOMENTS = [2000 * time // TIMES for time in range(TIMES)]  # after so many ms something else is done
 COUNT, NAMES, BROKEN, SHOPS = "How many albums?", "How many artists?", "Where is the fault?", "How many shops?"
 SCRIPT = {
     COUNT: "SELECT COUNT(*) AS albums FROM albums",
@@ -87,8 +88,8 @@ def test_switching_while_a_question_is_answered(page: Any) -> None:
     """The second's answer once stood under the first's question, for good."""
     ask(page, COUNT)
     answered(page, "4 albums.")
-    for time in range(TIMES):
-        asked_in_a_new_one(page, NAMES, 100 * time)
+    for moment_ms in MOMENTS:
+        asked_in_a_new_one(page, NAMES, moment_ms)
         page.click(f"#conversations label:has-text('{COUNT}')")
         page.wait_for_function(
             "question => document.querySelector('#chat .user')?.innerText.includes(question)", arg=COUNT
@@ -103,14 +104,14 @@ def test_switching_while_a_question_is_answered(page: Any) -> None:
 
 
 def test_beginning_and_deleting_while_a_question_is_answered(page: Any) -> None:
-    for time in range(TIMES):
-        asked_in_a_new_one(page, NAMES, 100 * time)
+    for moment_ms in MOMENTS:
+        asked_in_a_new_one(page, NAMES, moment_ms)
         page.click("#new")
         page.wait_for_function("() => !document.querySelector('#chat .user')")
         ask(page, COUNT)
         answered(page, "4 albums.")
         assert chats(page) == [COUNT]
-        asked_in_a_new_one(page, NAMES, 100 * time)
+        asked_in_a_new_one(page, NAMES, moment_ms)
         page.click("#delete")
         page.wait_for_function("() => !document.querySelector('#chat .user')")
         answered(page)
@@ -124,10 +125,10 @@ def shops(tmp_path: Path) -> Path:
 
 def test_opening_data_while_a_question_is_answered(page: Any, tmp_path: Path) -> None:
     file = shops(tmp_path)
-    for time in range(TIMES):
-        asked_in_a_new_one(page, NAMES, 100 * time)
+    for moment_ms in MOMENTS:
+        asked_in_a_new_one(page, NAMES, moment_ms)
         side_tab(page, "Data")
-        if time == 0:
+        if moment_ms == 0:
             page.click("#open > button")
         choose_file(page, "#files button", file)
         page.click("#incoming-alone")
@@ -135,7 +136,7 @@ def test_opening_data_while_a_question_is_answered(page: Any, tmp_path: Path) ->
         answered(page)
         ask(page, SHOPS)
         until(page, "#chat .user", SHOPS)
-        page.wait_for_timeout(100 * time)
+        page.wait_for_timeout(moment_ms)
         page.click("#example")
         until(page, "#schema", "albums")
         page.wait_for_function("() => !document.querySelector('#chat .user')")  # drawn a moment after the tables
@@ -150,11 +151,11 @@ def test_choosing_a_row_and_opening_at_once(page: Any, tmp_path: Path) -> None:
     file = shops(tmp_path)
     side_tab(page, "Data")
     page.click("#open > button")
-    for time in range(TIMES):
+    for moment_ms in MOMENTS:
         choose_file(page, "#files button", file)
         page.click("#incoming-header input")
         page.click("#incoming-header [role=option]:has-text('row 2')")
-        page.wait_for_timeout(10 * time)
+        page.wait_for_timeout(moment_ms / 10)
         page.click("#incoming-alone")
         page.wait_for_selector("#incoming", state="hidden")
         until(page, "#schema", "shops")
@@ -167,10 +168,10 @@ def test_choosing_a_row_and_opening_at_once(page: Any, tmp_path: Path) -> None:
 
 def test_a_question_is_answered_while_its_page_is_loaded_again(page: Any) -> None:
     """It once was stopped, without a word why."""
-    for time in range(TIMES):
+    for time, moment_ms in enumerate(MOMENTS):
         ask(page, NAMES if time % 2 else COUNT)
         page.wait_for_function("n => document.querySelectorAll('#chat .user .message').length === n", arg=time + 1)
-        page.wait_for_timeout(100 * time)
+        page.wait_for_timeout(moment_ms)
         page.reload()
         page.wait_for_function("n => document.querySelectorAll('#chat .user .message').length === n", arg=time + 1)
         answered(page, "3 artists." if time % 2 else "4 albums.")

@@ -24,25 +24,30 @@ def browser() -> Iterator[Any]:
         yield opened
 
 
-@pytest.fixture(params=list(WIDTHS))
-def page(browser: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The decoding of a recorded step."""
-    with served(scripted_workspace(tmp_path, {})) as address:
-        context = browser.new_context(viewport={"width": WIDTHS[request.param], "height": 860})
-        opened = open_page(context, address)
-        if request.param == "phone":
-            opened.wait_for_selector(".sidebar:not(.open)", state="attached")
-            opened.click(".sidebar .toggle-button")
-        side_tab(opened, "Chats")
-        choose_file(opened, "#replay", RECORDED)
-        until(opened, "#conversations", "Which artists")
-        if request.param == "phone":
-            opened.click(".sidebar .toggle-button")
-        tab(opened, "Speed")
-        opened.wait_for_selector(".passes.line .own")
-        yield opened
-        assert opened.troubles == []
-        context.close()
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), {})) as where:
+        yield where
+
+
+@pytest.fixture(params=list(WIDTHS), scope="module")
+def page(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The decoding of a recorded step, opened once for a width."""
+    context = browser.new_context(viewport={"width": WIDTHS[request.param], "height": 860})
+    opened = open_page(context, address)
+    if request.param == "phone":
+        opened.wait_for_selector(".sidebar:not(.open)", state="attached")
+        opened.click(".sidebar .toggle-button")
+    side_tab(opened, "Chats")
+    choose_file(opened, "#replay", RECORDED)
+    until(opened, "#conversations", "Which artists")
+    if request.param == "phone":
+        opened.click(".sidebar .toggle-button")
+    tab(opened, "Speed")
+    opened.wait_for_selector(".passes.line .own")
+    yield opened
+    assert opened.troubles == []
+    context.close()
 
 
 def test_passes_fit_and_stay_columns_of_positions(page: Any) -> None:
