@@ -256,11 +256,9 @@ class Asking:
             yield from self._put(session, Question(question.strip()))
 
     def example(self, data: gr.EventData, request: gr.Request) -> Iterator[Updates]:
-        """A starter was clicked."""
         value = _given(data).get("value")
-        question = value.get("text") if isinstance(value, dict) else None
-        if isinstance(question, str) and question.strip():
-            yield from self._put(self._controller.session(request), Question(question.strip()))
+        text = value.get("text") if isinstance(value, dict) else None
+        yield from self.ask(text if isinstance(text, str) else "", request)
 
     def _again(self, session: Session, turn: int) -> Iterator[Updates]:
         """The question again as a new turn: in its other reading, or sampled."""
@@ -295,8 +293,7 @@ class Asking:
             yield {self._page.chat: messages(session.view.turns)}
 
     def _option(self, session: Session, number: int, chosen: str) -> Iterator[Updates]:
-        """An offered reply was clicked: its question again, with that as evidence, as it stands, by itself, or with the SQL of
-        another reading or of a follow-up."""
+        """An offered reply was clicked: its question again, in the way or with the SQL that the reply stands for."""
         last = session.view.turns[number]
         asked, evidence, reply = last.question, last.evidence, chosen_label(last, chosen)
         if chosen == TRY_AGAIN:
