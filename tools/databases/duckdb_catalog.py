@@ -15,6 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -27,9 +28,11 @@ from tools.processes import Watchdog
 from tools.result import QueryError
 from tools.schema import Column, ForeignKey, Schema, Table, words_of
 
+ROWS_S = 20.0  # so long the rows of tables are looked at; 10,000 tables take longer on a busy machine
+
 _COLUMNS = """
 SELECT c.schema_name, c.table_name, c.column_name, c.data_type, c.is_nullable, coalesce(c.comment, ''),
-       coalesce(t.comment, v.comment, ''), t.table_name IS NOT NULL, c.column_default, v.sql
+       coalesce(t.comment, v.comment, ''), t.table_name IS NOT NULL, c.column_default, v.sql, t.estimated_size
 FROM duckdb_columns() c
 LEFT JOIN duckdb_tables() t USING (database_name, schema_name, table_name)
 LEFT JOIN duckdb_views() v ON v.database_name = c.database_name AND v.schema_name = c.schema_name
@@ -52,11 +55,14 @@ def read_schema(
     """Tables in the given order, then as DuckDB has them, then views; outside `main` a name carries its schema.
 
     `notes` are what the source of a loaded copy said of a table, by its name here: keys and comments that a copy does not
-    carry. A view that fails or takes long has no samples. Raises duckdb.Error.
+    carry. A view that fails or takes long has no samples, nor has a table that is not reached in time; the number of its rows
+    is then DuckDB's estimate. Raises duckdb.Error.
     """
+    until_s = monotonic() + ROWS_S
     keys, grouped = _keys(cursor), _columns(cursor)
-    stored = {_relation(*place): _texts(rows) for place, rows in grouped.items() if rows[0][7]}
-    first_rows = _first_rows(cursor, stored)
+    stored = {_relation(*place): rows for place, rows in grouped.items() if rows[0][7]}
+    first_rows = {relation: _Rows() for relation, rows in stored.items() if not rows[0][10]}  # these are empty
+    first_rows |= _first_rows(cursor, {name: _texts(rows) for name, rows in stored.items() if rows[0][10]}, until_s)
     tables = []
     left_for_views_s = VIEWS_S
     for (schema, name), rows in grouped.items():
@@ -67,14 +73,14 @@ def read_schema(
         if not is_table:
             started_s = monotonic()
             with Watchdog(left_for_views_s, cursor.interrupt):
-                seen = _first_rows(cursor, {relation: _texts(rows)}).get(relation)
+                seen = _first_rows(cursor, {relation: _texts(rows)}, inf).get(relation)
             left_for_views_s -= monotonic() - started_s
         values = samples(seen or (), len(rows))
         columns = tuple(
             Column(row[2], row[3], row[2] in primary, row[4] and row[2] not in primary, row[5], value, words_of(row[8]))
             for row, value in zip(rows, values, strict=True)
         )
-        count = _count(cursor, relation, seen) if is_table else None
+        count = _count(cursor, relation, seen, rows[0][10], until_s) if is_table else None
         path = () if schema == "main" else (schema, name)
         table = Table(".".join(path) or name, columns, foreign, comment, count, words_of(rows[0][9]), path=path)
         tables.append(_with_note(table, notes.get(table.name)))
@@ -130,13 +136,16 @@ _Rows = list[Sequence[str | None]]
 _AT_ONCE = 50
 
 
-def _first_rows(cursor: duckdb.DuckDBPyConnection, wanted: Mapping[str, str]) -> dict[str, _Rows]:
+def _first_rows(cursor: duckdb.DuckDBPyConnection, wanted: Mapping[str, str], until_s: float) -> dict[str, _Rows]:
     """The first rows of relations (name -> expression of its values), of many by one statement: planning one for each took
-    twice as long. A relation that fails is missing: a view of a file may name what is not there or may not be read.
+    twice as long. A relation that fails is missing: a view of a file may name what is not there or may not be read. So is what
+    is not reached until then.
     """
     found = dict[str, _Rows]()
     relations = list(wanted)
     for start in range(0, len(relations), _AT_ONCE):
+        if monotonic() > until_s:
+            break
         batch = relations[start : start + _AT_ONCE]
         parts = (
             f"(SELECT {number}, {wanted[relation]} FROM {relation} LIMIT {ROWS_LOOKED_AT})"
@@ -147,7 +156,7 @@ def _first_rows(cursor: duckdb.DuckDBPyConnection, wanted: Mapping[str, str]) ->
         except duckdb.Error:
             if len(batch) > 1:
                 for relation in batch:
-                    found |= _first_rows(cursor, {relation: wanted[relation]})
+                    found |= _first_rows(cursor, {relation: wanted[relation]}, until_s)
             continue
         found |= {relation: [] for relation in batch}
         for number, values in rows:
@@ -155,10 +164,12 @@ def _first_rows(cursor: duckdb.DuckDBPyConnection, wanted: Mapping[str, str]) ->
     return found
 
 
-def _count(cursor: duckdb.DuckDBPyConnection, relation: str, first: _Rows | None) -> int:
-    """The number of rows, of which the first may be all."""
+def _count(cursor: duckdb.DuckDBPyConnection, relation: str, first: _Rows | None, estimate: int, until_s: float) -> int:
+    """The number of rows, of which the first may be all; the estimate where time is up."""
     if first is not None and len(first) < ROWS_LOOKED_AT:
         return len(first)
+    if monotonic() > until_s:
+        return estimate
     row = cursor.execute(f"SELECT count(*) FROM {relation}").fetchone()
     return int(row[0]) if row else 0
 

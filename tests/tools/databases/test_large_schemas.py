@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from time import perf_counter
 
@@ -137,11 +138,25 @@ def test_first_rows_of_many_tables_of_duckdb_are_read_together() -> None:
     assert len(cursor.ran) <= 8
 
 
+def test_tables_of_duckdb_that_are_not_reached_in_time_have_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand tables on a busy machine took the minute that reading a schema may take, and the file did not open."""
+    monkeypatch.setattr(duckdb_catalog, "ROWS_S", 0.0)
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE a AS SELECT 'x' AS v FROM range(7000); CREATE TABLE b (v TEXT)")
+        cursor = Counting(connection)
+        tables = duckdb_catalog.read_schema(cursor, (), {})  # type: ignore[arg-type]
+    assert [(table.name, table.row_count, table.columns[0].samples) for table in tables] == [
+        ("a", 7000, ()),
+        ("b", 0, ()),
+    ]
+    assert not any('FROM "main"' in statement for statement in cursor.ran)
+
+
 def test_a_table_that_fails_takes_no_samples_from_others() -> None:
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE a AS SELECT 'x' AS v; CREATE TABLE b AS SELECT 'y' AS v")
         wanted = {'"main"."a"': "[v]", '"main"."gone"': "[v]", '"main"."b"': "[v]"}
-        found = duckdb_catalog._first_rows(connection, wanted)
+        found = duckdb_catalog._first_rows(connection, wanted, inf)
     assert {name: [list(row) for row in rows] for name, rows in found.items()} == {
         '"main"."a"': [["x"]],
         '"main"."b"': [["y"]],
