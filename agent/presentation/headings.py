@@ -18,7 +18,7 @@ from tools.linking.taught import Definition
 from tools.linking.word_forms import name_words, stem
 from tools.result import QueryError, Result
 from tools.schema import ColumnRef, Schema, Table
-from tools.sql.scope import kind_of, one_value, owner, sources, type_kind
+from tools.sql.scope import column_ref, kind_of, one_value, owner, sources, type_kind
 
 _WRAPPERS = (
     exp.AnyValue, exp.Cast, exp.TryCast, exp.Round, exp.Coalesce, exp.Paren, exp.First, exp.Ceil, exp.Floor, exp.IgnoreNulls,
@@ -108,14 +108,33 @@ def _of(node: exp.Expr, schema: Schema) -> str:
 
 
 def _column(node: exp.Expr, schema: Schema) -> str:
-    """The column's name; the table's for a bare "name" among several tables, which does not say whose it is."""
+    """The column's name; the table's for a bare "name" among several tables, which does not say whose it is; with the table's
+    for the one thing that is looked up of what another table names: the clerk's email of a patron.
+    """
     assert isinstance(node, exp.Column)
     text, select = words(node.name), node.parent_select
-    if text != _BARE or select is None or not select.args.get("joins"):
-        return text
     table = source.table if (source := owner(node, schema)) else None
+    if table is None or select is None or not select.args.get("joins"):
+        return text
+    thing = singular(words(table.name))
     once = [each.table for each in sources(select, schema)].count(table) == 1
-    return singular(words(table.name)) if table is not None and once else text
+    if text == _BARE:
+        return thing if once else text
+    is_the_only_one = len(select.expressions) == 1 and node.parent is select
+    named = _tables_named(select, schema) if is_the_only_one else set()
+    return f"{thing} {text}" if named and table.name not in named and thing not in text else text
+
+
+def _tables_named(select: exp.Select, schema: Schema) -> set[str]:
+    """The tables of which the condition compares a column with a text."""
+    where = select.args.get("where")
+    compared = where.find_all(exp.EQ, exp.In) if where else ()
+    places = (
+        column_ref(each.this, schema)
+        for each in compared
+        if isinstance(each.this, exp.Column) and any(literal.is_string for literal in each.find_all(exp.Literal))
+    )
+    return {place[0] for place in places if place}
 
 
 def _count(node: exp.Expr, schema: Schema) -> str:

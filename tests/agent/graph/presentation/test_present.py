@@ -71,6 +71,16 @@ def test_a_name_that_is_there_is_not_added_again(explain: Explain) -> None:
     assert heads(explain(any_name)) == ["genre", "albums"]
 
 
+def test_what_is_looked_up_of_another_tables_name_says_whose_it_is(explain: Explain) -> None:
+    """With the customers' addresses hidden, "Email: jane@shop.example" was a clerk's, for the question about a customer."""
+    joined = "FROM albums JOIN people ON albums.person_id = people.person_id"
+    assert heads(explain(f"SELECT people.last_name {joined} WHERE albums.title = 'One'")) == ["person last name"]
+    assert heads(explain(f"SELECT albums.title {joined} WHERE people.last_name IN ('Lind', 'Ruiz')")) == ["album title"]
+    assert heads(explain(f"SELECT albums.title {joined} WHERE albums.title = 'One'")) == ["title"]
+    assert heads(explain(f"SELECT albums.title {joined} WHERE albums.price > 10")) == ["title"]
+    assert heads(explain("SELECT last_name FROM people WHERE first_name = 'Ada'")) == ["last name"]
+
+
 def test_a_bare_name_says_whose_it_is_among_several_tables(explain: Explain) -> None:
     """ "name" over genres, next to a count of albums, could be the album's."""
     assert heads(explain("SELECT name FROM genres")) == ["name"]
