@@ -348,12 +348,7 @@ RULES = (
     Rule("keys", "constraints", spare_identifiers, "Identifiers are not added up, measured, or tested unless named."),
     Rule("dates", "constraints", bind_dates, "A date column is compared with texts only if the question has digits."),
     Rule("dates", "sql", compare_years, "A date is compared with a year by its year."),
-    Rule(
-        "literals",
-        "sql",
-        move_literals,
-        "A literal stands at the column that holds it, in all spellings that it has there.",
-    ),
+    Rule("literals", "sql", move_literals, "A literal stands at the column that holds it, in all spellings that it has there."),
     Rule("intersections", "sql", separate_values, "No column has two values at once: an INTERSECT, or an IN."),
     Rule("nulls", "sql", compare_nulls, "NULL is tested by IS NULL."),
     Rule("grouped", "sql", set_groups, "Groups fix what is shown with aggregates."),
