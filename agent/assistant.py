@@ -12,6 +12,7 @@ question; `sql` and `schema` do not need it. Every method may be called from any
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -68,7 +69,10 @@ class Assistant:
 
     def conversation(self) -> Conversation:
         """A new conversation, whose later questions may refer to earlier ones. Raises ModelError."""
-        toolbox = self._loaded().toolbox(self.database, self._options, self.limits)
+        return self._conversation(self._options)
+
+    def _conversation(self, options: AgentOptions) -> Conversation:
+        toolbox = self._loaded().toolbox(self.database, options, self.limits)
         toolbox.trail = self._trail()
         return Conversation(toolbox)
 
@@ -76,10 +80,10 @@ class Assistant:
         """Run one read-only statement without the model. Errors in the SQL are returned, not raised."""
         return run_sql(self._trail(), self.database, statement, self.limits)
 
-    def check(self, statement: str, question: str = "", evidence: str = "") -> Review:
+    def check(self, statement: str, question: str = "", evidence: str = "", *, readings: bool = False) -> Review:
         """A second opinion on SQL that somebody else wrote: what it reads, and what the data say against it. With the question
-        that it should answer also what that names and the SQL doesn't, and where our own readings give other rows; that
-        needs the model. Raises ModelError.
+        that it should answer also what that names and the SQL doesn't, and where our own reading gives other rows; that
+        needs the model. `readings`: where ours is doubtful, compare others, too, which takes seconds. Raises ModelError.
         """
         trail = self._trail()
 
@@ -89,7 +93,8 @@ class Assistant:
         found = review(statement, self.database, run)
         if not question.strip() or found.error:
             return found
-        return with_question(found, self.database, run, question, evidence, self.ask(question, evidence))
+        answer = self._conversation(replace(self._options, rerank=readings)).ask(question, evidence)
+        return with_question(found, self.database, run, question, evidence, answer)
 
     def schema(self) -> Schema:
         """Tables, columns, keys and samples. Raises OpenError."""

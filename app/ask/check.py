@@ -44,7 +44,7 @@ def check(
     with exit_codes.plain_errors(as_json):
         trail = databases.trails("check")
         with Assistant(source.open(), decoding.choice(), asking.agent_options(), query.limits(), trail) as assistant:
-            found = assistant.check(text, question, evidence)
+            found = assistant.check(text, question, evidence, readings=asking.rerank is True)
     if as_json:
         output.print_json(asdict(found))
     else:

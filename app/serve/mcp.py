@@ -305,12 +305,16 @@ def server_of(served: Mapping[str, Assistant]) -> "MCPServer":
 
     @reads
     @plainly
-    def check_sql(sql: str, question: str = "", evidence: str = "", database: str = "") -> Checked:
+    def check_sql(
+        sql: str, question: str = "", evidence: str = "", readings: bool = False, database: str = ""
+    ) -> Checked:
         """A second opinion on a SELECT before its rows are believed: what it reads; why it does not run; joins that repeat rows
         under a total, joins off the keys, NULLs left out, ties at a LIMIT, each with the query that shows it. `question`: what
-        it should answer, which is compared with our own readings; `evidence`: what its words mean in this data.
+        it should answer, for which our own SQL is compared; `readings`: where that is doubtful, our other readings, too, which
+        takes seconds; `evidence`: what the question's words mean in this data.
         """
-        return Checked(**exact_value(asdict(served[named(database)].check(sql, question, evidence))))
+        found = served[named(database)].check(sql, question, evidence, readings=readings)
+        return Checked(**exact_value(asdict(found)))
 
     @reads
     @plainly

@@ -114,10 +114,11 @@ class CheckRequest(BaseModel):
     sql: str = Field(min_length=1)
     question: str = Field("", max_length=LONGEST_QUESTION)
     evidence: str = Field("", max_length=LONGEST_QUESTION)
+    readings: bool = False
 
 
 def check_route(assistant: "Assistant") -> "Route":
-    """The route of second opinions. A body is `{"sql": ..., "question": ..., "evidence": ...}`."""
+    """The route of second opinions. A body is `{"sql": ..., "question": ..., "evidence": ..., "readings": false}`."""
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse
     from starlette.routing import Route
@@ -125,7 +126,9 @@ def check_route(assistant: "Assistant") -> "Route":
     async def check(request: "Request") -> "Response":
         try:
             asked = _read(CheckRequest, await request.body())
-            found = await run_in_threadpool(assistant.check, asked.sql, asked.question, asked.evidence)
+            found = await run_in_threadpool(
+                assistant.check, asked.sql, asked.question, asked.evidence, readings=asked.readings
+            )
         except BadRequest as error:
             return JSONResponse(openai_error(str(error), "invalid_request_error"), error.status)
         except Exception as error:

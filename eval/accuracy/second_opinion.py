@@ -2,7 +2,8 @@
 
     python -m eval.accuracy.second_opinion training/authored            # what the data alone prove
     python -m eval.accuracy.second_opinion training/authored --asked words      # with the question, and no model
-    python -m eval.accuracy.second_opinion training/authored --asked readings   # with the question, and the model's readings
+    python -m eval.accuracy.second_opinion training/authored --asked reading    # with the question, and the model's own SQL
+    python -m eval.accuracy.second_opinion training/authored --asked readings   # with the question, and all of its readings
 
 Right queries are a seeded sample of authored ones. Broken are others of the same part, of which a seeded mutation changed the
 rows: a join with a further table that repeats rows, a wrong column in a join, a condition left out, or a trap with NULL. A
@@ -37,7 +38,7 @@ from tools.schema import Schema
 from tools.sql.join_graph import edges
 from tools.sql.scope import column_ref, sources, type_kind
 
-Asked = Literal["", "words", "readings"]
+Asked = Literal["", "words", "reading", "readings"]
 LIMITS = Limits(deadline_s=5.0)
 NAMES = {
     "fan_out": {"multiplied_rows", "repeated_rows"},
@@ -149,7 +150,7 @@ class Case:
 
 
 def cases(examples: list[Example], count: int, seed: int) -> list[Case]:
-    """`count` right queries, and a quarter of that for each mutation, all of different questions."""
+    """`count` right queries, and a quarter of that for each mutation, all of different questions, by database."""
     random = Random(seed)
     shuffled = random.sample(examples, len(examples))
     found = [Case(example, example.gold, "") for example in shuffled[:count]]
@@ -163,7 +164,7 @@ def cases(examples: list[Example], count: int, seed: int) -> list[Case]:
                 found.append(Case(example, sql, kind))
                 left[kind] -= 1
                 break
-    return found
+    return sorted(found, key=lambda case: case.example.database)
 
 
 @cache
@@ -186,14 +187,14 @@ def _broken(example: Example, kind: str, database: Database, random: Random) -> 
 
 def measure(found: list[Case], asked: Asked, out: Path | None) -> dict[str, object]:
     """Review each, and count."""
-    model = load_model(ModelChoice()) if asked == "readings" else None
+    model = load_model(ModelChoice()) if asked in ("reading", "readings") else None
     told: dict[str, list[Review]] = defaultdict(list)
     took = []
     for case in found:
         assistant = Assistant(_opened(case.example.database), ModelChoice(), limits=LIMITS, model=model)
         start = perf_counter()
         question, evidence = case.example.question, case.example.evidence
-        review = assistant.check(case.sql, *((question, evidence) if model else ()))
+        review = assistant.check(case.sql, *((question, evidence) if model else ()), readings=asked == "readings")
         if asked == "words":
             review = with_question(review, assistant.database, assistant.sql, question, evidence, None)
         took.append(perf_counter() - start)
@@ -231,7 +232,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="Right queries, and broken ones.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--asked", choices=get_args(Asked), default="", help="Give the question, too; `readings` loads the model."
+        "--asked",
+        choices=get_args(Asked),
+        default="",
+        help="Give the question, too; `reading` and `readings` load the model.",
     )
     parser.add_argument("--out", type=Path, help="JSON Lines for the reviews.")
     given = parser.parse_args()

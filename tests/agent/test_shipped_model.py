@@ -7,7 +7,9 @@ from random import Random
 import pytest
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
+from agent.assistant import Assistant
 from agent.conversation import Conversation
+from agent.nodes import assess
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
@@ -72,3 +74,18 @@ def test_the_offered_questions_are_answered_right(
     assert len(shown) == len(wanted.rows)
     for row in wanted.rows:
         assert any(set(map(str, row)) <= each for each in shown), (row, shown)
+
+
+def test_a_second_opinion_takes_no_second_look_unless_asked(
+    model: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other readings of a doubtful question take seconds, and a review should be there at once."""
+    looked, look = list[str](), assess._second_look
+    monkeypatch.setattr(
+        assess, "_second_look", lambda state, *given: looked.append(state["sql"]) or look(state, *given)
+    )
+    assistant = Assistant(database, ModelChoice(), model=model)
+    question = "What share of orders came from returning customers?"
+    reviewed = assistant.check("SELECT COUNT(*) FROM orders", question)
+    assert "other_reading" in {each.kind for each in reviewed.findings} and not looked
+    assert assistant.check("SELECT COUNT(*) FROM orders", question, readings=True) and looked
