@@ -256,6 +256,8 @@ def continued(state: State) -> Turn | None:
 
 def continued_number(state: State) -> int | None:
     """The number of the question that the answer continues, from 1."""
+    if state["completes"] is not None:
+        return state["completes"]
     turn = continued(state)
     return None if turn is None else turn.get("number") or (state["leans_on"] or 0) + 1
 

@@ -26,7 +26,7 @@ from agent.observe.events import Answered, Asked, Event, Noted, Wrote, exact_val
 from agent.observe.step_record import notes_of, step_title
 from agent.presentation.present import plainly
 from agent.presentation.sentence import REPEATED, kind_of_error
-from agent.state import Reading, State, Turn, opening
+from agent.state import OpenQuestion, Reading, State, Turn, opening
 from decoding.engine.rounds import Round
 from decoding.serving.model_queue import Stopped
 from decoding.tokenizer import Tokenizer
@@ -35,9 +35,9 @@ from decoding.tokenizer import Tokenizer
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran. An error of
-    kind "unclear" asks in its message what is meant; its candidates are the possible meanings, and its `meanings` the evidence
-    to give for each. One of kind "unsure" says that `AgentOptions.at_least` is not reached, and `alternatives` are what could
-    be answered."""
+    kind "unclear" asks in its message what is meant; its candidates are the possible meanings, its `meanings` the evidence to
+    give for each, and its `question` the complete one, where what was asked goes on from one before. One of kind "unsure" says
+    that `AgentOptions.at_least` is not reached, and `alternatives` are what could be answered."""
 
     question: str
     sql: str | None
@@ -269,7 +269,8 @@ class Conversation:
         if not turns:
             return None
         number = turns[-1].get("number") or len(turns)
-        self._graph.update_state(self._config, {"turns": turns[:-1], "number": number - 1}, as_node="answer")
+        update = {"turns": turns[:-1], "open": None, "number": number - 1}
+        self._graph.update_state(self._config, update, as_node="answer")
         question: str = turns[-1]["question"]
         return question
 
@@ -288,7 +289,12 @@ class Conversation:
     def _remembered(self, turn: Turn) -> None:
         """Add a turn, whose number is the newest question's, to the conversation."""
         turns, number = self._graph.get_state(self._config).values.get("turns") or [], turn.get("number")
-        self._graph.update_state(self._config, {"turns": [*turns, turn], "number": number}, as_node="answer")
+        update = {"turns": [*turns, turn], "open": None, "number": number}
+        self._graph.update_state(self._config, update, as_node="answer")
+
+    def leave_open(self, opened: OpenQuestion) -> None:
+        """Add a question that was asked back elsewhere, and is the newest."""
+        self._graph.update_state(self._config, {"open": opened, "number": opened["number"]}, as_node="answer")
 
     def _asked(self) -> int:
         """How many questions the conversation has had."""
@@ -332,7 +338,7 @@ def _words_alone(state: Mapping[str, Any]) -> dict[str, Any] | None:
     if kind is None:
         return None
     named = {"kind": kind, "message": state["answer"], "candidates": [*state["unclear"]], "meanings": state["unclear"]}
-    return dict.fromkeys(_OF_AN_ERROR) | named
+    return dict.fromkeys(_OF_AN_ERROR) | named | {"question": state["question"]}
 
 
 def _last_error(state: State) -> dict[str, Any]:

@@ -8,7 +8,8 @@ reference, ellipsis, and operations on a result.
 A follow-up is rewritten as a self-contained question if a rule is sure of what its words refer to. Examples: "How many albums
 does that artist have?" after an answer that names one artist, and "and stores?" after "How many artists are there?". The model
 is trained on complete questions, and the values of a complete question can be looked up. The field calls this contextual query
-rewriting (Elgohary et al., "Can You Unpack That?", 2019).
+rewriting (Elgohary et al., "Can You Unpack That?", 2019). What follows a question that was asked back is always written out,
+for there is no SQL yet that could be changed.
 """
 
 import re
@@ -18,7 +19,7 @@ from typing import Literal
 
 from sqlglot import exp
 
-from agent.state import Reading, Turn
+from agent.state import OpenQuestion, Reading, Turn
 from tools.linking.link_schema import Mentions
 from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem, word_set
 from tools.sql.scope import parse_or_nothing
@@ -97,6 +98,8 @@ SUPERLATIVE = _words(
     r"(?:the |is |has |have )*(?:\w+est|most|least|best|worst|more|fewer|less|\w+er)(?: ones?)?[\s?.!]*$"
 )
 OBJECT_END = _words(r"\b(?:by|in|to|on|from|according|with|where|without)\b")
+LEADING = word_set("top bottom first last next")
+GROUPS = _words(r"\b(?:by|per)\b")
 DEFINITE = _words(r"\b(?:those|these|that|the)\b")
 
 
@@ -209,9 +212,17 @@ def _is_marked(bare: str, core: str, named: Mentions) -> bool:
 
 def _of_fragment(core: str, named: Mentions, connected: bool) -> tuple[Leaning, Reading]:
     """For fragments such as "In France?", "by year", "the oldest": an earlier question says what is asked of them."""
-    if named.tables and not connected and not OF_A_RESULT.match(core) and not PREPOSITION.match(core):
+    alone = not connected and not OF_A_RESULT.match(core) and not PREPOSITION.match(core)
+    if alone and (named.tables or _measures_groups(core)):
         return "unsure", "standalone"  # "albums of 2020" may be a question in telegram style
     return "leans", "follow_up"
+
+
+def _measures_groups(core: str) -> bool:
+    """Whether a fragment says itself what is measured and of what: "revenue by month", but not "the cheapest by month"."""
+    measure, *groups = GROUPS.split(core, maxsplit=1)
+    said = {word for word in content_words(measure) - LEADING if not word.isdigit() and not SUPERLATIVE.match(word)}
+    return bool(said) and any(map(content_words, groups))
 
 
 def _of_clause(core: str, named: Mentions, connected: bool) -> tuple[Leaning, Reading]:
@@ -370,3 +381,81 @@ def _with_subject(question: str, former: str, named: Mentions, formerly: Mention
     if not words or len(new) != 1 or len({word.key for word in old}) != 1:
         return None
     return f"{former[: old[0].start]}{core}{former[old[0].end :]}"
+
+
+_AT_A_PLACE = re.compile(r"(?P<preposition>in|from|of|at|on|for|by)\s+", re.IGNORECASE)
+_DETERMINER = re.compile(r"(?:the|a|an|all|every|each|only|just|same)\b", re.IGNORECASE)
+_CHOOSING = word_set("mean meant choose take option")
+
+
+def gone_on(
+    question: str, evidence: str, opened: OpenQuestion, named: Mentions, formerly: Mentions, dialect: str
+) -> tuple[str, str] | None:
+    """The complete question and the evidence that are meant where a question settles one that was asked back, or goes on from
+    it; None if it stands by itself. `named`, `formerly`: what the two questions name.
+
+    First what was unclear is chosen in words, then another value takes its place, then something is added:
+
+    >>> options = {f"the {each}'s country": f"France refers to {each}.country" for each in ("singer", "fan")}
+    >>> home = "Which songs are from France?"
+    >>> opened = OpenQuestion(said=home, question=home, number=1, phrase="France", options=options)
+    >>> song = Mentions(("song",), (), frozenset(["song", "singer", "fan"]), frozenset(["country"]))
+    >>> nothing = Mentions((), (), song.table_words, song.column_words)
+    >>> gone_on("the fan's", "", opened, nothing, song, "sqlite")
+    ('Which songs are from France?', 'France refers to fan.country')
+    >>> gone_on("And from Spain?", "", opened, nothing, song, "sqlite")
+    ('Which songs are from Spain?', '')
+    >>> gone_on("Only the three longest", "", opened, nothing, song, "sqlite")
+    ('Which songs are from France, only the three longest?', '')
+    >>> gone_on("How many songs are there?", "", opened, song, song, "sqlite")
+    """
+    former = opened["question"]
+    if question in (opened["said"], former):
+        return former, evidence
+    if chosen := _choice(question, opened):
+        return former, chosen
+    before = Turn(question=former, sql="")
+    if relation_of(question, named, [before], dialect).readings[0] == "standalone":
+        return None
+    return _with_subject(question, former, named, formerly) or _with_value(question, opened, named) or _added(
+        question, former
+    ), evidence
+
+
+def _choice(question: str, opened: OpenQuestion) -> str:
+    """The evidence of the one option that has all the words of the question; empty where there is none."""
+    core = _without(POLITE, question)
+    if CONNECTIVE.match(core) or _asks(core):
+        return ""
+    words = content_words(core) - _CHOOSING
+    fit = [said for label, said in opened["options"].items() if words <= content_words(f"{label} {opened['phrase']}")]
+    return fit[0] if words and len(fit) == 1 else ""
+
+
+def _with_value(question: str, opened: OpenQuestion, named: Mentions) -> str | None:
+    """The question that was asked back, with what was unclear replaced by what stands in its place now: "and from Spain?"."""
+    former, phrase = opened["question"], opened["phrase"]
+    bare = _without(POLITE, question)
+    core = _without(CONNECTIVE, bare).rstrip(" ?.!")
+    start = former.find(phrase)
+    led = _AT_A_PLACE.match(core)
+    new = core[led.end() :] if led else core
+    if start < 0 or not new or _DETERMINER.match(new) or named.tables or len(new.split()) > MOST_WORDS_OF_A_VALUE:
+        return None
+    before = former[:start].split()[-1:]
+    alike = [led["preposition"].lower()] == before if led else ABOUT.match(bare) is not None
+    names_columns = {stem(word.key) for word in split(phrase)} <= named.column_words
+    if bool(named.columns) != names_columns or not (alike or (new[0].isupper() and phrase[0].isupper())):
+        return None
+    return f"{former[:start]}{new}{former[start + len(phrase) :]}"
+
+
+MOST_WORDS_OF_A_VALUE = 4
+
+
+def _added(question: str, former: str) -> str:
+    """The former question and what is added to it, as one; a clause of its own stays one."""
+    core = _without(CONNECTIVE, _without(POLITE, question))
+    if _asks(core):
+        return f"{former} {question}"
+    return f"{former.rstrip(' ?.!')}, {core[:1].lower()}{core[1:].rstrip(' ?.!')}?"

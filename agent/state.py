@@ -18,6 +18,16 @@ class Turn(TypedDict):
     entity: NotRequired[str | None]  # the one thing that the answer names, if any: "that artist" means it
 
 
+class OpenQuestion(TypedDict):
+    """A question that was asked back. What the asker says next may go on from it."""
+
+    said: str  # as the asker put it
+    question: str  # as a complete question
+    number: int  # in the conversation, from 1
+    phrase: str  # what of it is unclear
+    options: dict[str, str]  # what that may mean: label -> the evidence to give for it
+
+
 class Attempt(TypedDict):
     """One SQL statement that was tried, and its outcome."""
 
@@ -39,7 +49,10 @@ class DrawnPlan(TypedDict):
 class State(TypedDict):
     question: str
     evidence: str
+    said: str  # the question as the asker put it, where `question` was completed
     turns: list[Turn]
+    open: NotRequired[OpenQuestion | None]  # if the question before this one was asked back
+    completes: int | None  # number of the question that was asked back and from which this one goes on
     number: int  # of this question in the conversation, from 1
     requested: Reading | None  # the reading that the asker chose
     refused: list[str]  # SQL that the asker has seen and does not want again
@@ -77,10 +90,12 @@ def opening(
     refused: Sequence[str] = (),
     chosen: str = "",
 ) -> dict[str, Any]:
-    """The update that starts a new question; the conversation's turns stay."""
+    """The update that starts a new question; the conversation's turns, and a question that was asked back, stay."""
     return {
         "question": question,
         "evidence": evidence,
+        "said": question,
+        "completes": None,
         "number": number,
         "requested": requested,
         "refused": list(refused),

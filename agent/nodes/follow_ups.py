@@ -23,7 +23,7 @@ from agent.candidates import (
     values_of,
 )
 from agent.context import AgentContext
-from agent.follow_ups import Relation, relation_of, resolve, without_reset
+from agent.follow_ups import Relation, gone_on, relation_of, resolve, without_reset
 from agent.nodes.link import small_talk, write_request
 from agent.observe.step_record import tool_step
 from agent.state import Attempt, State
@@ -46,20 +46,31 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     if told := small_talk(state["question"], data.schema(), data.name):
         return _told(state, runtime, told)
     rest = without_reset(state["question"])
+    if rest is None and (completed := _completed(state, data.schema())):
+        goes_on = completed["completes"]
+        detail = f"continues question {goes_on}" if goes_on else "settles the question that was asked back"
+        step = tool_step("relate", since(begin(runtime, "relate")), detail)
+        return Command(update=completed | recorded(state, runtime, step), goto="link")
     turns = [] if rest is not None else state.get("turns") or []
     if rest is None and not turns:
-        return Command(update={"readings": ["standalone"], "reading": "standalone"}, goto="link")
+        return Command(update={"open": None, "readings": ["standalone"], "reading": "standalone"}, goto="link")
     start, database = begin(runtime, "relate"), runtime.context.database
     if rest == "":
         step = tool_step("relate", since(start), "started over")
-        update: dict[str, Any] = {"turns": [], "answer": STARTED_OVER, "told": True, "reading": "standalone"}
+        update: dict[str, Any] = {
+            "turns": [],
+            "open": None,
+            "answer": STARTED_OVER,
+            "told": True,
+            "reading": "standalone",
+        }
         return Command(update=update | recorded(state, runtime, step), goto="__end__")
     question = rest or state["question"]
     schema = database.schema()
     named = mentions(schema, question)
     relation = relation_of(question, named, turns, schema.dialect)
     readings = [state["requested"]] if state["requested"] and turns else list(relation.readings)
-    update = {"question": question, "turns": turns, "readings": readings, "reading": readings[0]}
+    update = {"question": question, "turns": turns, "open": None, "readings": readings, "reading": readings[0]}
     update |= {"leans_on": relation.turn if turns else None}
     if readings == ["follow_up"] and turns and runtime.context.options.adapt:
         turn = turns[relation.turn]
@@ -67,6 +78,22 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
         update["resolved"] = resolve(question, turn, named, former, schema.dialect) or ""
     step = tool_step("relate", since(start), _in_words(relation, state | update))  # type: ignore[arg-type]
     return Command(update=update | recorded(state, runtime, step), goto="link")
+
+
+def _completed(state: State, schema: Schema) -> dict[str, Any] | None:
+    """The update of the state where the question settles one that was asked back, or goes on from it."""
+    opened = None if state["requested"] == "standalone" else state.get("open")
+    if not opened:
+        return None
+    question, former = state["question"], opened["question"]
+    meant = gone_on(
+        question, state["evidence"], opened, mentions(schema, question), mentions(schema, former), schema.dialect
+    )
+    if meant is None:
+        return None
+    settles = question in (opened["said"], former)
+    alone: dict[str, Any] = {"open": None, "readings": ["standalone"], "reading": "standalone"}
+    return alone | {"question": meant[0], "evidence": meant[1], "completes": None if settles else opened["number"]}
 
 
 def _refused(state: State, runtime: Tools, told: str) -> Command[Literal["link", "__end__"]]:

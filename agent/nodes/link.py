@@ -18,7 +18,7 @@ from agent.context import AgentContext
 from agent.observe.events import Unclear
 from agent.observe.step_record import tool_step
 from agent.presentation.sentence import asked_back, meanings_in_words
-from agent.state import State
+from agent.state import OpenQuestion, State
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values, relation
 from tools.linking.mentions import QuestionContext
@@ -302,7 +302,14 @@ def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]
         return Command(update=update, goto="plan")
     options = dict(zip(meanings_in_words(meanings), (one.evidence for one in meanings), strict=True))
     runtime.stream_writer(Unclear(meanings[0].phrase, options))
-    return Command(update=update | {"unclear": options, "answer": asked_back(meanings)}, goto="__end__")
+    opened = OpenQuestion(
+        said=state["said"],
+        question=state["question"],
+        number=state["number"],
+        phrase=meanings[0].phrase,
+        options=options,
+    )
+    return Command(update=update | {"unclear": options, "answer": asked_back(meanings), "open": opened}, goto="__end__")
 
 
 def without_unmeant(state: State, toolbox: AgentContext, sql: str) -> dict[str, Any]:

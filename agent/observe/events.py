@@ -174,9 +174,11 @@ class _Error:
 
 @dataclass(frozen=True, slots=True)
 class _NoAnswer(_Error):
-    """What an answer has in place of SQL; an unclear question also the evidence to give for each meaning."""
+    """What an answer has in place of SQL; an unclear question also the evidence to give for each meaning, and the complete
+    question to give it with."""
 
     meanings: dict[str, str] = field(default_factory=dict)
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,13 +301,13 @@ def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
         check_rows(checked.shown.headings, [checked.shown.kinds, *checked.shown.rows])
     found = _as_given(checked, answer, "follow_ups")
     if checked.error is not None:
-        found["error"] = _as_given(checked.error, answer["error"], "meanings")
+        found["error"] = _as_given(checked.error, answer["error"], "meanings", "question")
     return found
 
 
-def _as_given(checked: _Answer | _NoAnswer, record: Mapping[str, Any], optional: str) -> dict[str, Any]:
-    """The fields of a checked record, without the optional one where it was not given."""
-    return {name: value for name, value in asdict(checked).items() if name != optional or name in record}
+def _as_given(checked: _Answer | _NoAnswer, record: Mapping[str, Any], *optional: str) -> dict[str, Any]:
+    """The fields of a checked record, without those of the optional ones that were not given."""
+    return {name: value for name, value in asdict(checked).items() if name not in optional or name in record}
 
 
 def check_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -8,16 +8,20 @@
   cut.
 - Rate limits over a sliding window.
 - Headers that tell a browser what not to do with an answer.
+- The socket of a server, and a server in the background.
 
 A refused request gets a status and one line of plain text, or JSON for the page's own script.
 """
 
+import gc
+import logging
 import socket
-from asyncio import TimerHandle, timeout
+import threading
+from asyncio import CancelledError, TimerHandle, timeout
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -259,3 +263,39 @@ def _bound(host: str, port: int) -> socket.socket:
         bound.close()
         raise
     return bound
+
+
+def in_background(app: ASGIApp, listening: socket.socket) -> Callable[[], None]:
+    """Serve an application in a thread. Returns what stops the server; its requests get a second to end, and streams are then
+    cut."""
+    import uvicorn
+
+    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except CancelledError:
+            if not server.should_exit:
+                raise
+
+    config = uvicorn.Config(
+        cut,
+        http=heads_in_time(),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    gc.freeze()  # what is loaded stays; looking through it again and again would hold up answers
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="chat-server", daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        sleep(0.01)
+
+    def stop() -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # that streams are cut is no news
+        server.should_exit = True
+        thread.join(timeout=10)
+
+    return stop

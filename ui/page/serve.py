@@ -4,26 +4,20 @@ Every handler finds its session, calls it, and returns updates. When a question 
 retry, edit, options and stop are handlers, too.
 """
 
-import gc
-import logging
-import socket
-import threading
-from asyncio import CancelledError
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
-from time import sleep
 from typing import Any
 
 import gradio as gr
-import uvicorn
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from agent.race import NoRace
+from agent.state import Reading
 from decoding.serving.model_queue import Stopped
 from tools.result import OpenError
 from ui.http.entrance import UPLOAD, Cookies, Entrance, Logins, OwnSessions
-from ui.http.middleware import SafeHeaders, WholeBody, heads_in_time, listener, trusted
+from ui.http.middleware import SafeHeaders, WholeBody, in_background, listener, trusted
 from ui.page import panel as panels
 from ui.page.files import file_routes
 from ui.page.following import Following, on, on_change, send_or_stop, warn_if_not_kept
@@ -296,17 +290,18 @@ class Asking:
         """An offered reply was clicked: its question again, in the way or with the SQL that the reply stands for."""
         last = session.view.turns[number]
         asked, evidence, reply = last.question, last.evidence, chosen_label(last, chosen)
+        alone: Reading | None = None if last.complete == asked else "standalone"
         if chosen == TRY_AGAIN:
             yield from self._again(session, number)
         elif chosen == AS_IT_STANDS:
-            yield from self._put(session, Question(asked, evidence, ask_back=False, reply=reply))
+            yield from self._put(session, Question(last.complete, evidence, ask_back=False, reading=alone, reply=reply))
         elif sql := chosen_reading(last, chosen):
             yield from self._put(session, Question(asked, evidence, chosen=sql, reply=reply))
         elif chosen == ASK_AFRESH:
             yield from self._put(session, Question(asked, evidence, reading="standalone", reply=reply))
         else:
             evidence = "; ".join(filter(None, (evidence, chosen)))
-            yield from self._put(session, Question(asked, evidence, reply=reply))
+            yield from self._put(session, Question(last.complete, evidence, reading=alone, reply=reply))
 
     def _edited(self, session: Session, turn: int, text: str) -> Iterator[Updates]:
         """A question was changed: the conversation goes on from there in a copy; the original stays in the list. A changed
@@ -399,7 +394,7 @@ def serve(workspace: Workspace, serving: Serving) -> tuple[str, Callable[[], Non
     Asking(controller, page).wire()
     page.blocks.queue(max_size=serving.waiting, api_open=False, default_concurrency_limit=serving.waiting)
     app = _behind_doors(_mounted(page, workspace, serving), workspace, serving, port, page.blocks.fns.keys())
-    stop = _serve_in_background(app, listening)
+    stop = in_background(app, listening)
 
     def close() -> None:
         page.blocks.close(verbose=False)
@@ -464,37 +459,3 @@ def _signed_in(app: FastAPI) -> Callable[[Cookies], str | None]:
 def _head() -> str:
     script = "".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     return f'<meta name="viewport" content="width=device-width, initial-scale=1"><script>{script}</script>'
-
-
-def _serve_in_background(app: ASGIApp, listening: socket.socket) -> Callable[[], None]:
-    """Returns what stops the server; its requests get a second to end, and streams are then cut."""
-
-    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await app(scope, receive, send)
-        except CancelledError:
-            if not server.should_exit:
-                raise
-
-    config = uvicorn.Config(
-        cut,
-        http=heads_in_time(),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=1,
-    )
-    gc.freeze()  # what is loaded stays; looking through it again and again would hold up answers
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="chat-server", daemon=True)
-    thread.start()
-    while not server.started and thread.is_alive():
-        sleep(0.01)
-
-    def stop() -> None:
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # that streams are cut is no news
-        server.should_exit = True
-        thread.join(timeout=10)
-
-    return stop

@@ -73,6 +73,12 @@ class TurnView:
         return self.reply or self.question
 
     @property
+    def complete(self) -> str:
+        """The question; where it went on from one that was asked back, as a complete question."""
+        error = (self.answer or {}).get("error") or {}
+        return str(error.get("question") or self.question) if self.unclear else self.question
+
+    @property
     def is_over(self) -> bool:
         return self.answer is not None or self.failure is not None
 

@@ -21,7 +21,7 @@ from agent.conversation import Conversation, Retry, records
 from agent.follow_ups import without_reset
 from agent.observe.audit import Trail, run_sql
 from agent.observe.events import Answered, Asked, Event, Failed, plain_rows
-from agent.state import Reading
+from agent.state import OpenQuestion, Reading
 from decoding.engine.target import PromptTooLong
 from decoding.errors import ModelError
 from decoding.serving.model_queue import Stopped
@@ -244,6 +244,22 @@ def remember(conversation: Conversation, turns: Sequence[TurnView]) -> None:
     for number, turn in remembered(turns):
         answer = turn.answer or {}
         conversation.remember(turn.question, turn.sql, number, entity_of(answer.get("rows", ()), turn.row_count))
+    if opened := _open(turns):
+        conversation.leave_open(opened)
+
+
+def _open(turns: Sequence[TurnView]) -> OpenQuestion | None:
+    """The newest question, if it was asked back; one that was stopped, or no question, is passed over."""
+    for number, turn in reversed([*enumerate(turns, 1)]):
+        if turn.unclear and turn.answer:
+            phrase, options = turn.unclear.phrase, dict(turn.unclear.options)
+            return OpenQuestion(
+                said=turn.question, question=turn.complete, number=number, phrase=phrase, options=options
+            )
+        is_said = turn.answer is not None and (turn.sql or turn.answer["error"])
+        if is_said or without_reset(turn.question) is not None:
+            return None
+    return None
 
 
 def remembered(turns: Sequence[TurnView]) -> list[tuple[int, TurnView]]:

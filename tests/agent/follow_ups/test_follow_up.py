@@ -49,6 +49,8 @@ LEANING = (
     "sorry, I meant by country (names please)",
     "and the fewest?",
     "Oldest singer first, please.",
+    "the oldest by country",
+    "top 3 by age",
 )
 STANDING = (
     "How many concerts are there?",
@@ -60,7 +62,14 @@ STANDING = (
     "What is the average age of the singers?",
     "List the titles of concerts in 2015 and the name of the singer who gave each of them.",
 )
-UNSURE = ("And how many concerts are there?", "concerts in 2015", "What is the highest age?", "Who comes from France?")
+UNSURE = (
+    "And how many concerts are there?",
+    "concerts in 2015",
+    "What is the highest age?",
+    "Who comes from France?",
+    "Revenue by month",
+    "Top 5 countries by revenue",
+)
 
 
 def _leaning(question: str, database: Database) -> str:

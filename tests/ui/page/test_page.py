@@ -20,6 +20,7 @@ from ui.page.page import build_page
 from ui.page.serve import Asking, Controller, Serving, wire
 from ui.session.services import GuestRules
 from ui.session.workspace import Workspace
+from ui.views.messages import offered
 
 NAMES = "Names of artists?"
 SUMS = "Artists in each country?"
@@ -71,6 +72,11 @@ class Site:
 def asked_by(session: str, owner: str) -> Any:
     """A request as gradio hands it to a handler."""
     return SimpleNamespace(session_hash=session, state=SimpleNamespace(owner=owner))
+
+
+def clicked(**said: Any) -> Any:
+    """A click inside an answer, as gradio hands it to a handler."""
+    return SimpleNamespace(_data=said)
 
 
 @pytest.fixture
@@ -141,6 +147,30 @@ def test_the_models_own_sql_is_one_click_away(site: Site) -> None:
     own = site.controller.other_sql(last[panel.sql], 0, visitor)
     assert own[panel.sql].split() == SCRIPT[UNNAMED].split()
     assert site.controller.other_sql(own[panel.sql], 0, visitor)[panel.sql] == last[panel.sql]
+
+
+def test_a_choice_settles_what_went_on_from_another_question_whenever_it_is_clicked(tmp_path: Path) -> None:
+    """A click asked "And Away?" again, which continued whatever had been answered since."""
+    away = "How many are called Away?"
+    files = {"artists.csv": "artist_id,name\n1,Home\n2,Away\n", "albums.csv": "album_id,title\n1,Home\n2,Away\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    script = {NAMES: "SELECT name FROM artists ORDER BY name"} | {
+        f"{away} [Away refers to artists.name = 'Away']": "SELECT 7"
+    }
+    site = Site(scripted_workspace(tmp_path, script))
+    visitor = site.visitor("a")
+    session = site.controller.session(visitor)
+    session.data.offer([tmp_path / name for name in files])
+    session.take(beside=False)
+    for question in ("How many are called Home?", "And Away?", NAMES):
+        site.ask(visitor, question)
+    turns = session.view.turns
+    assert turns[1].unclear and (turns[1].answer or {})["continues"] == 1
+    place = [each["label"] for each in offered(turns[1])].index("the artist's name")
+    list(site.asking.done(clicked(act="say", turn=1, place=place), visitor))
+    assert (turns[3].question, (turns[3].answer or {})["rows"]) == (away, [[7]])
+    site.workspace.close()
 
 
 def test_what_is_too_long_is_neither_asked_nor_kept(site: Site) -> None:

@@ -188,6 +188,28 @@ def test_an_unclear_question_can_be_settled_or_answered_as_it_stands(workspace: 
     assert ConversationView(workspace.archive.events("ada", ada.kept.id or "")).turns == ada.view.turns
 
 
+def test_a_question_goes_on_from_the_one_that_was_asked_back(tmp_path: Path) -> None:
+    """It continued the newest answer instead. A page that comes back goes on as well."""
+    home, artist = "How many are called Home?", "Home refers to artists.name = 'Home'"
+    said = {
+        COUNT: SCRIPT[COUNT],
+        "How many are called Away?": "SELECT 'Away'",
+        f"{home} [{artist}]": "SELECT 'an artist'",
+    }
+    workspace = scripted_workspace(tmp_path, said)
+    session = workspace.session("one", "ada")
+    for question in (COUNT, home, "And Away?", home):
+        ask(session, question)
+    assert [(turn.answer or {}).get("continues") for turn in session.view.turns] == [None, None, 2, None]
+    assert (session.view.turns[2].answer or {})["rows"] == [["Away"]]
+    returned = workspace.session("two", "ada")
+    returned.resume(session.kept.id or "")
+    ask(returned, "the artist")
+    assert rows(returned) == [["an artist"]]
+    assert (returned.view.turns[-1].answer or {})["continues"] == 4
+    workspace.close()
+
+
 def test_ten_ask_at_once_and_all_are_answered(tmp_path: Path) -> None:
     """Their steps take turns at the model, so nobody waits for all of another's question."""
     workspace = scripted_workspace(tmp_path, SCRIPT, pause_s=0.002)

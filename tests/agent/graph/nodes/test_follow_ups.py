@@ -233,6 +233,65 @@ def test_on_a_terminal_a_number_is_typed(
     assert conversation.toolbox.options.clarify == again
 
 
+THE_ARTISTS = "Norway refers to artists.country = 'Norway'"
+
+
+@pytest.fixture
+def abroad(tmp_path: Path) -> Iterator[Database]:
+    """Artists and customers come from Norway and Germany; customers alone from Spain."""
+    (tmp_path / "artists.csv").write_text("artist_id,name,country\n1,Ada,Norway\n2,Bo,Germany\n3,Cy,Norway\n")
+    (tmp_path / "customers.csv").write_text("customer_id,country,age\n1,Norway,30\n2,Germany,40\n3,Spain,50\n")
+    opened = open_database([tmp_path / "artists.csv", tmp_path / "customers.csv"])
+    yield opened
+    opened.close()
+
+
+def asked_back(database: Database, *lines: str) -> Conversation:
+    """A conversation whose first question was answered and whose second was asked back."""
+    conversation = talk(database, "customers: age", "SELECT COUNT(*) FROM customers WHERE age = 40", *lines)
+    assert conversation.ask("How many customers are 40 years of age?").rows == [[1]]
+    error = conversation.ask("How many come from Norway?").error
+    assert error is not None and error["kind"] == "unclear"
+    return conversation
+
+
+def test_what_is_asked_next_goes_on_from_the_question_that_was_asked_back(abroad: Database) -> None:
+    """It continued the newest question that had been answered, which was about something else."""
+    conversation = asked_back(abroad, "artists: name", "SELECT COUNT(*) FROM artists WHERE country = 'Germany'")
+    germany = conversation.ask("And from Germany?")
+    assert germany.error is not None and germany.continues == 2
+    assert (germany.question, germany.error["question"]) == ("And from Germany?", "How many come from Germany?")
+    chosen = germany.error["meanings"]["the artist's country"]
+    answer = conversation.ask("And from Germany?", chosen)
+    assert answer.rows == [[1]]
+    prompt = str(conversation.toolbox.calls["generate"].messages[0].text)
+    assert f"evidence: {chosen}\nquestion: How many come from Germany?\n" in prompt and "history:" not in prompt
+
+
+def test_the_question_that_was_asked_back_can_be_settled_in_words(abroad: Database) -> None:
+    conversation = asked_back(abroad, "artists: name", "SELECT COUNT(*) FROM artists WHERE country = 'Norway'")
+    answer = conversation.ask("I meant the artist's.")
+    assert (answer.rows, answer.continues) == ([[2]], 2)
+    assert f"evidence: {THE_ARTISTS}\n" in str(conversation.toolbox.calls["generate"].messages[0].text)
+    assert conversation.ask("And from Germany?").continues == 3
+
+
+def test_a_complete_question_leaves_the_one_that_was_asked_back(abroad: Database) -> None:
+    customers = "SELECT COUNT(*) FROM customers WHERE country = 'Spain'"
+    conversation = asked_back(abroad, "customers: country", customers)
+    assert conversation.ask("Thanks!").answer == "You are welcome."
+    answer = conversation.ask("How many customers come from Spain?")
+    assert (answer.rows, answer.continues) == ([[1]], None)
+    assert conversation.ask("And from Norway?").continues == 4
+
+
+def test_undo_and_starting_over_forget_the_question_that_was_asked_back(abroad: Database) -> None:
+    for forget in (Conversation.undo, lambda talking: talking.ask("Start over.")):
+        conversation = asked_back(abroad, "customers: country", "SELECT COUNT(*) FROM customers")
+        forget(conversation)
+        assert conversation.ask("And from Germany?").continues is None
+
+
 def test_who_cannot_choose_is_never_asked(music: Database) -> None:
     answer = talk(music, "artists: name", COUNT_CLARIFY, clarify=False).ask(QUESTION)
     assert answer.error is None
