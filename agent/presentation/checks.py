@@ -1,12 +1,16 @@
-"""Finds what a result itself says against an answer: it does not have the form that the question asks for. Needs no model."""
+"""Finds what speaks against an answer: its result does not have the form that the question asks for, or a number of the
+question is compared in another unit. Needs no model.
+"""
 
 import re
+from collections.abc import Collection, Iterator
 
 from sqlglot import exp
 
 from agent.presentation.shown import Shown
 from tools.linking.match_values import in_one_spelling
-from tools.linking.word_forms import name_words
+from tools.linking.mentions import with_plain_numbers
+from tools.linking.word_forms import keys, name_words
 from tools.schema import Schema
 from tools.sql.scope import parse_or_nothing
 
@@ -25,9 +29,13 @@ _AVERAGE_WORDS = {"average", "avg", "mean"}
 def result_doubts(question: str, sql: str, shown: Shown, schema: Schema) -> list[str]:
     """What is doubtful, a sentence each."""
     trees = parse_or_nothing(sql, schema.dialect)
-    if len(trees) != 1 or not shown.rows:
+    if len(trees) != 1:
         return []
+    unit = _in_another_unit(question, trees[0], schema)
+    if not shown.rows:
+        return [unit] if unit else []
     found = [
+        unit,
         _level(question, shown),
         _repeated(shown),
         _no_share(question, trees[0], shown),
@@ -76,6 +84,94 @@ def _one_for_each(question: str, tree: exp.Expr, shown: Shown) -> str:
     if each is None or len(shown.rows) != 1 or len(shown.columns) != 1:
         return ""
     return f"The question asks about each {next(filter(None, each.groups()))}; this is one number for all."
+
+
+_UNITS = {
+    "time": (
+        ("milliseconds", "millisecond millis msec msecs ms"),
+        ("seconds", "second sec secs s"),
+        ("minutes", "minute min mins"),
+        ("hours", "hour hr hrs h"),
+        ("days", "day"),
+        ("weeks", "week"),
+        ("months", "month"),
+        ("years", "year yrs"),
+    ),
+    "weight": (
+        ("milligrams", "milligram mg"),
+        ("grams", "gram gramme grammes g"),
+        ("kilograms", "kilogram kilo kilos kg"),
+        ("tons", "ton tonne tonnes t"),
+        ("pounds", "pound lb lbs"),
+        ("ounces", "ounce oz"),
+    ),
+    "length": (
+        ("millimetres", "millimetre millimeter millimeters mm"),
+        ("centimetres", "centimetre centimeter centimeters cm"),
+        ("metres", "metre meter meters m"),
+        ("kilometres", "kilometre kilometer kilometers km"),
+        ("miles", "mile"),
+        ("feet", "foot ft"),
+    ),
+    "storage": (
+        ("bytes", "byte"),
+        ("kilobytes", "kilobyte kb"),
+        ("megabytes", "megabyte mb"),
+        ("gigabytes", "gigabyte gb"),
+    ),
+    "volume": (("millilitres", "millilitre milliliter milliliters ml"), ("litres", "litre liter liters l")),
+    "money": (("cents", "cent ct"), ("dollars", "dollar usd"), ("euros", "euro eur")),
+}
+_SAME = ({"dollars", "euros"},)  # whole units of money, of which one is not compared with another here
+_UNIT_OF = {
+    word: (kind, unit) for kind, units in _UNITS.items() for unit, words in units for word in (unit, *words.split())
+}
+_CALENDAR = {"second", "minute", "hour", "day", "week", "month", "year"}  # as a column's word: which one, not how many
+_WITH_UNIT = re.compile(
+    r"(?<![\w.,])(?P<number>\d+(?:,\d{3})*(?:\.\d+)?|(?<=than )an?|(?<=over )an?|(?<=under )an?|(?<=least )an?)"
+    rf"(?:[\s-]*(?!s\b)|\s+)(?P<unit>{'|'.join(sorted(_UNIT_OF, key=len, reverse=True))})\b",
+    re.IGNORECASE,
+)  # "the 90s" are no seconds
+
+
+def _in_another_unit(question: str, tree: exp.Expr, schema: Schema) -> str:
+    """A column of milliseconds is not compared with the 10 of "10 minutes"."""
+    for found in _WITH_UNIT.finditer(with_plain_numbers(question)):
+        kind, unit = _UNIT_OF[found["unit"].lower()]
+        number = 1.0 if found["number"][0].lower() == "a" else float(found["number"].replace(",", ""))
+        for column in _compared_with(number, tree):
+            held = _unit_held(column, kind, schema)
+            if held and held != unit and {held, unit} not in _SAME:
+                return f"The question says “{found[0]}”; {column} holds {held}, and is compared with {number:g}."
+    return ""
+
+
+def _compared_with(number: float, tree: exp.Expr) -> Iterator[str]:
+    """The columns that are compared with a number as they are, or summed up."""
+    for node in tree.find_all(exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between):
+        sides = [side for name in ("this", "expression", "low", "high") if (side := node.args.get(name)) is not None]
+        if any(isinstance(side, exp.Literal) and not side.is_string and float(side.name) == number for side in sides):
+            inner = (side.this if isinstance(side, exp.Sum | exp.Avg | exp.Max | exp.Min) else side for side in sides)
+            yield from (side.name for side in inner if isinstance(side, exp.Column))
+
+
+def _unit_held(column: str, kind: str, schema: Schema) -> str:
+    """The one unit that a column's name or else its comment says; empty where there is none, as in "km_per_hour"."""
+    named = _units(name_words(column), kind)
+    comments = {
+        each.comment for table in schema.tables for each in table.columns if each.name.casefold() == column.casefold()
+    }
+    found = named or {unit for comment in comments for unit in _units(keys(comment), kind)}
+    return next(iter(found)) if len(found) == 1 else ""
+
+
+def _units(words: Collection[str], kind: str) -> set[str]:
+    """The units of a kind among words of which a single letter is one at the end alone."""
+    if "per" in words or not words:
+        return set()
+    *before, last = words
+    known = {*(word for word in before if len(word) > 1 and word != "min"), last} - _CALENDAR
+    return {unit for word in known & _UNIT_OF.keys() for of, unit in (_UNIT_OF[word],) if of == kind}
 
 
 def pooled(sql: str, shown: Shown, dialect: str) -> str:

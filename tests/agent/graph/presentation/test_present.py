@@ -20,6 +20,7 @@ from tests.agent.graph.presentation.conftest import Explain
 from tools.databases.database import Database
 from tools.databases.open_database import open_database, restricted
 from tools.result import Limits, QueryError, Result
+from tools.schema import Column, Schema, Table
 
 
 def heads(shown: Shown) -> list[str]:
@@ -346,6 +347,45 @@ def test_a_result_that_has_not_the_form_asked_for_is_doubted(
 ) -> None:
     """ "What share of orders …" was once answered "284 customers." in bold, and the genre with most genres had one."""
     found = result_doubts(question, sql, explain(sql), shop.schema())
+    assert [doubt in each for each in found] == ([True] if doubt else []), found
+
+
+CALLS = Schema(
+    (
+        Table("calls", (
+            Column("id", "INTEGER"), Column("length_ms", "INTEGER"), Column("Seconds", "INTEGER"), Column("day", "INTEGER"),
+            Column("wait", "INTEGER", comment="in seconds, 0 where nobody waited"), Column("weight_kg", "REAL"),
+            Column("price_cents", "INTEGER"), Column("price", "REAL"), Column("min_hours", "REAL"), Column("km_per_h", "REAL"),
+        )),
+    ),
+    "sqlite",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("question", "condition", "doubt"),
+    [
+        ("How many calls are longer than 10 minutes?", "length_ms > 10", "“10 minutes”; length_ms holds milliseconds"),
+        ("How many calls are longer than 10 minutes?", "length_ms > 600000", ""),
+        ("How many calls are longer than 10 minutes?", "length_ms / 60000.0 > 10", ""),
+        ("Calls of at least 600 seconds", "Seconds >= 600", ""),
+        ("Calls of 2-5 hours", "c.Seconds BETWEEN 2 AND 5", "“5 hours”; Seconds holds seconds"),
+        ("Who waited more than an hour?", "wait > 1", "“an hour”; wait holds seconds"),
+        ("Who waited in 10 calls?", "wait > 10", ""),
+        ("Calls over 500 g", "500 < weight_kg", "“500 g”; weight_kg holds kilograms"),
+        ("Calls that cost over 1,000 euros", "price_cents > 1000", "“1,000 euros”; price_cents holds cents"),
+        ("Calls that cost over 20 euros", "price > 20", ""),
+        ("Calls in the first 3 months", "day <= 3", ""),
+        ("Calls of at least 30 minutes", "min_hours >= 30", "min_hours holds hours"),
+        ("Drives of over 80 km", "km_per_h > 80", ""),
+        ("Calls in the 90s", "length_ms > 90", ""),
+        ("Calls of over 90 s", "length_ms > 90", "“90 s”; length_ms holds milliseconds"),
+    ],
+)
+def test_a_number_that_is_compared_in_another_unit_is_doubted(question: str, condition: str, doubt: str) -> None:
+    """ "Tracks longer than 10 minutes" once were more than 1,000, in bold: the column held milliseconds."""
+    shown = Shown((), ((1,),), ())
+    found = result_doubts(question, f"SELECT count(*) FROM calls AS c WHERE {condition}", shown, CALLS)
     assert [doubt in each for each in found] == ([True] if doubt else []), found
 
 
