@@ -108,7 +108,7 @@ class Following:
     def _data(self, session: Session) -> Updates:
         side, database = self._page.side, session.database
         schema = schema_html(database.schema(), database.name)
-        return {side.schema: schema, side.undo: gr.update(visible=session.data.can_undo)} | self.recent(session)
+        return {side.schema: schema, side.undo: gr.update(visible=session.data.steps > 0)} | self.recent(session)
 
     def recent(self, session: Session) -> Updates:
         """The files that are kept, to be opened again or removed."""

@@ -34,6 +34,10 @@ class Offer:
     sheets: tuple[Sheet, ...]
 
 
+MOST_STEPS = 5
+"""So many times `undo` goes back, and once where more files than half of what a person may have would have to stay for it."""
+
+
 class OpenData:
     """Owner of the open database and of the files in `folder`. Every change is a transaction: one at a time, and nothing is
     changed where it raises OpenError. What is in use when others are opened is closed by `sweep`, once it no longer is."""
@@ -41,14 +45,15 @@ class OpenData:
     def __init__(self, rules: GuestRules, folder: Path, now: Opened, in_use: Callable[[Database], bool]) -> None:
         self.now, self._in_use = now, in_use
         self.offered: Offer | None = None
-        self._before: Opened | None = None
+        self._before: list[Opened] = []  # the newest last
         self._left: list[Opened] = []
         self._rules, self._folder, self._numbers = rules, folder, count()
         self._changing = threading.RLock()
 
     @property
-    def can_undo(self) -> bool:
-        return self._before is not None
+    def steps(self) -> int:
+        """How many times `undo` goes back."""
+        return len(self._before)
 
     def offer(self, paths: Sequence[Path]) -> Offer:
         """Copy and load files, in the place of those that were offered before. Raises OpenError."""
@@ -95,8 +100,8 @@ class OpenData:
         """Forget the offered files."""
         with self._changing:
             if self.offered is not None:
-                self._forget(self.offered.opened, self.now)
-                self.offered = None
+                declined, self.offered = self.offered, None
+                self._forget(declined.opened)
 
     def take(self, *, beside: bool) -> None:
         """Use the offered files, `beside` those that are open or alone. Raises OpenError."""
@@ -105,8 +110,10 @@ class OpenData:
                 raise OpenError("these files are gone: drop them again")
             opened = self._together(self.offered.opened) if beside and self.now.files else self.offered.opened
             self.offered = None
-            self._forget(self._before, opened)
-            self._before, self.now = self.now, opened
+            self._before.append(self.now)
+            self.now = opened
+            while self.steps > MOST_STEPS or (self.steps > 1 and self._bytes() > self._rules.upload_mb << 19):
+                self._forget(self._before.pop(0))
 
     def _together(self, offered: Opened) -> Opened:
         """The open files and the offered ones, which replace those of the same name."""
@@ -125,40 +132,45 @@ class OpenData:
             except OpenError:
                 opened.database.close()
                 raise
-            self._forget(self._before, opened)
-            self._forget(self.now, opened)
-            self.now, self._before = opened, None
+            gone = [*self._before, self.now]
+            self.now, self._before = opened, []
+            self._forget(*gone)
 
     def undo(self) -> None:
         """Go back to what was open before files were taken in."""
         with self._changing:
-            if self._before is not None:
-                self._forget(self.now, self._before)
-                self.now, self._before = self._before, None
+            if self._before:
+                gone, self.now = self.now, self._before.pop()
+                self._forget(gone)
 
     def close(self) -> None:
         with self._changing:
             self.decline()
             self.sweep()
-            self._forget(self._before, self.now)
+            before, self._before = self._before, []
+            self._forget(*before)
             self.now.database.close()
 
     def sweep(self) -> None:
         """Close what is no longer in use of that which was."""
         with self._changing:
             left, self._left = self._left, []
-            for opened in left:
-                if opened is not self.now and opened is not self._before:
-                    self._forget(opened, self.now)
+            self._forget(*left)
 
-    def _forget(self, opened: Opened | None, kept: Opened) -> None:
-        """Close a database, and remove those of its files that `kept` or what is open now does not need."""
-        if opened is not None and opened is not kept and self._in_use(opened.database):
-            self._left.append(opened)
-        elif opened is not None and opened is not kept:
-            opened.database.close()
-            needed = {*kept.files, *(self.now.files if opened is not self.now else ())}
-            remove_files(set(opened.files) - needed)
+    def _forget(self, *gone: Opened) -> None:
+        """Close databases, and remove those of their files that no other one needs; what is in use waits for `sweep`."""
+        in_use = [each for each in gone if self._in_use(each.database)]
+        self._left += in_use
+        needed = {file for each in (self.now, *self._before, *self._left) for file in each.files}
+        for each in gone:
+            if each not in in_use:
+                each.database.close()
+                remove_files(set(each.files) - needed)
+
+    def _bytes(self) -> int:
+        """Of the files that are open, and of those to which `undo` goes back."""
+        files = {file for each in (self.now, *self._before) for file in each.files}
+        return sum(file.stat().st_size for file in files)
 
 
 def _loaded(files: Sequence[Path], choices: Choices) -> Offer:

@@ -65,7 +65,7 @@ class Session:
         self.kept = workspace.conversations.begin(owner, EXAMPLE)
         self.deleted: Deleted | None = None  # the conversation that was deleted last
         self.follower: object = None  # what brings the page up to date while something runs: the newest alone
-        self._former: tuple[KeptConversation | None, bool] = (None, False)  # before files came; whether it went on
+        self._former: list[tuple[KeptConversation, bool]] = []  # before files came, the newest last; whether it went on
         self._runs: list[Run] = []
         self._trail = Trail(workspace.log, owner, "ui") if workspace.log else None
         self._changing = threading.RLock()
@@ -238,7 +238,7 @@ class Session:
             if goes_on:
                 self._end_runs(OTHER_DATA)
             self.data.take(beside=beside and not waits)
-            self._former = (self.kept, goes_on)
+            self._former = [*self._former, (self.kept, goes_on)][-self.data.steps :]
             self._keep_files()
             self._opened(goes_on)
 
@@ -267,12 +267,14 @@ class Session:
     def undo(self) -> None:
         """Go back to what was open before the newest files were taken in, and to the conversation about it."""
         with self._changing:
-            if self._former[1]:
+            if not self._former:
+                return
+            former, went_on = self._former.pop()
+            if went_on:
                 self._end_runs(OTHER_DATA)
             self.data.undo()
-            former, went_on = self._former
             self._opened(went_on and self.kept is former)
-            if former is not None and former.id and self.kept is not former:
+            if former.id and self.kept is not former:
                 self._show(former)
 
     def open_url(self, url: str) -> None:
@@ -288,6 +290,7 @@ class Session:
             if not self._in_use(self.database):
                 self.database.interrupt()  # SQL that was run by hand
             self.data.open(opened)
+            self._former = []
             self._opened(goes_on=False)
 
     def _opened(self, goes_on: bool) -> None:

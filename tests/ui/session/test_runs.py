@@ -74,8 +74,7 @@ def test_what_runs_on_the_first_data_goes_on_when_others_are_opened(slow: Worksp
     ada = slow.session("one", "ada")
     run = ada.begin_run(Question(PER_COUNTRY))
     bring(ada, tmp_path / "shops.csv")
-    ada.data.offer([tmp_path / "shops.csv"])
-    ada.take(beside=False)
+    ada.open_kept(ada.source)  # there is no way back to the first data
     assert ada.view.turns == []
     ask(ada, "How many shops?")
     assert rows(ada) == [[1]]

@@ -267,7 +267,7 @@ def test_taking_files_in_is_undone_with_its_conversation(
     bring(session, own)
     assert session.view.turns == []
     session.undo()
-    assert (session.source, session.kept.id, session.data.can_undo) == ("example", first, False)
+    assert (session.source, session.kept.id, session.data.steps) == ("example", first, 0)
     bring(session, own)
     list(session.ask(COUNT))
     second = session.kept.id
@@ -280,6 +280,44 @@ def test_taking_files_in_is_undone_with_its_conversation(
     session.take(beside=False)
     session.undo()
     assert (named(session.source), session.kept.id, session.wants) == ("files: albums.csv", second, "")
+
+
+def test_undo_goes_back_five_steps_and_keeps_the_files_that_these_need(
+    workspace_other_data: Workspace, tmp_path: Path
+) -> None:
+    """It went back one step, to what was open before the newest files."""
+    session = workspace_other_data.session("one", "ada")
+    list(session.ask(COUNT))
+    first = session.kept.id
+    for number in range(7):
+        (tmp_path / f"t{number}.csv").write_text(f"a\n{number}\n")
+        session.data.offer([tmp_path / f"t{number}.csv"])
+        session.take(beside=number in (3, 4))
+    together = ["t2.csv", "t3.csv", "t4.csv"]
+    opened = [["t6.csv"], ["t5.csv"], together, together[:2], together[:1], ["t1.csv"]]
+    kept = sorted(file.name for file in session.folder.rglob("*.csv"))
+    assert kept == [f"t{number}.csv" for number in range(1, 7)]
+    for left, names in enumerate(opened):
+        assert named(session.source) == f"files: {', '.join(names)}" and session.data.steps == 5 - left
+        count = "SELECT COUNT(*) FROM " + ", ".join(name.removesuffix(".csv") for name in names)
+        assert session.database.execute(count).rows == ((1,),)  # type: ignore[union-attr]
+        session.undo()
+    assert named(session.source) == "files: t1.csv" and session.kept.id != first
+    assert [file.name for file in session.folder.rglob("*.csv")] == ["t1.csv"]
+    session.open_example()
+    assert list(session.folder.rglob("*.csv")) == [] and session.data.steps == 0
+
+
+def test_large_files_do_not_stay_for_more_than_one_step_back(tmp_path: Path) -> None:
+    workspace = scripted_workspace(tmp_path, {}, rules=GuestRules(upload_mb=1))
+    session = workspace.session("one", "ada")
+    for name in ("a.csv", "b.csv", "c.csv"):
+        (tmp_path / name).write_text("a\n" + "x" * 300_000)
+        session.data.offer([tmp_path / name])
+        session.take(beside=False)
+    assert session.data.steps == 1
+    assert {file.name for file in session.folder.rglob("*.csv")} == {"b.csv", "c.csv"}
+    workspace.close()
 
 
 def test_undoing_what_a_conversation_waited_for_leaves_it_waiting(back: Session, own: Path) -> None:
