@@ -18,12 +18,14 @@ from agent.prompts.knowledge import EXAMPLES, examples
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS conversations (id TEXT PRIMARY KEY, owner TEXT NOT NULL, title TEXT NOT NULL,
-    source TEXT NOT NULL, changed_s REAL NOT NULL);
+    source TEXT NOT NULL, changed_s REAL NOT NULL, pinned INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS events (conversation TEXT NOT NULL, position INTEGER NOT NULL, line TEXT NOT NULL,
     PRIMARY KEY (conversation, position)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_owner ON conversations (owner, changed_s);
 """
 _SIZE = "SELECT COALESCE(SUM(LENGTH(CAST(line AS BLOB))), 0) FROM events"
+_PINNED = "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0"  # in a file of an older release
+_LISTED = "SELECT id, title, source, changed_s, pinned FROM conversations"
 _TITLE_LENGTH = 80
 _ROOM_TO_BEGIN = 1024  # bytes
 OWNERS_ALLOWANCES = 20
@@ -36,12 +38,14 @@ class ArchiveFull(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A conversation as a list shows it. `source`: what its database was opened from; `changed_s`: seconds since 1970."""
+    """A conversation as a list shows it. `title`: its first question, or the name that it was given; `source`: what its
+    database was opened from; `changed_s`: seconds since 1970; `pinned`: 1 if it comes before the others."""
 
     id: str
     title: str
     source: str
     changed_s: float
+    pinned: int = 0
 
 
 class Archive:
@@ -59,13 +63,15 @@ class Archive:
         path.chmod(0o600)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.executescript(_TABLES)
+        if "pinned" not in {row[1] for row in self._connection.execute("PRAGMA table_info(conversations)")}:
+            self._connection.execute(_PINNED)
 
     def begin(self, owner: str, source: str, title: str = "") -> str:
         """Start a new conversation; returns its id. Raises ArchiveFull."""
         name = uuid4().hex
         with self._lock:
             self._make_room(owner, _ROOM_TO_BEGIN)
-        self._do("INSERT INTO conversations VALUES (?, ?, ?, ?, ?)", name, owner, title, source, time())
+        self._do("INSERT INTO conversations VALUES (?, ?, ?, ?, ?, 0)", name, owner, title, source, time())
         return name
 
     def add(self, owner: str, conversation: str, events: Iterable[Event]) -> None:
@@ -101,16 +107,33 @@ class Archive:
 
     def entry(self, owner: str, conversation: str) -> Entry | None:
         """The list entry of one conversation; None if this owner has no such conversation."""
-        wanted = "SELECT id, title, source, changed_s FROM conversations WHERE id = ? AND owner = ?"
+        wanted = f"{_LISTED} WHERE id = ? AND owner = ?"
         return next((Entry(*row) for row in self._do(wanted, conversation, owner)), None)
 
     def search(self, owner: str, text: str = "", most: int = 100) -> list[Entry]:
-        """The owner's conversations that were asked something with `text` in it (any case), newest first."""
-        query = """SELECT id, title, source, changed_s FROM conversations c WHERE owner = ? AND title <> '' AND (? = ''
+        """The owner's conversations that have `text` in their name or a question (any case): pinned ones first, each newest
+        first."""
+        query = f"""{_LISTED} c WHERE owner = ? AND title <> '' AND (? = ''
             OR INSTR(LOWER(title), LOWER(?)) > 0 OR EXISTS (SELECT 1 FROM events e WHERE e.conversation = c.id
-            AND e.line LIKE '{"event": "asked"%' AND INSTR(LOWER(json_extract(line, '$.question')), LOWER(?)) > 0))
-            ORDER BY changed_s DESC LIMIT ?"""
+            AND e.line LIKE '{{"event": "asked"%' AND INSTR(LOWER(json_extract(line, '$.question')), LOWER(?)) > 0))
+            ORDER BY pinned DESC, changed_s DESC LIMIT ?"""
         return [Entry(*row) for row in self._do(query, owner, text, text, text, most)]
+
+    def newest(self, owner: str) -> Entry | None:
+        """The owner's conversation in which something was asked last; None if there is none."""
+        newest = f"{_LISTED} WHERE owner = ? AND title <> '' ORDER BY changed_s DESC LIMIT 1"
+        return next((Entry(*row) for row in self._do(newest, owner)), None)
+
+    def rename(self, owner: str, conversation: str, name: str) -> None:
+        """Give a name in place of the first question: a line of plain text, which is cut after 80 characters. Does nothing
+        without a name, or to another owner's conversation."""
+        title = " ".join(name.split())[:_TITLE_LENGTH].encode(errors="replace").decode()
+        if title:
+            self._do("UPDATE conversations SET title = ? WHERE id = ? AND owner = ?", title, conversation, owner)
+
+    def pin(self, owner: str, conversation: str, pinned: bool) -> None:
+        """Put a conversation before the others, or back among them. Does nothing to another owner's."""
+        self._do("UPDATE conversations SET pinned = ? WHERE id = ? AND owner = ?", int(pinned), conversation, owner)
 
     def move(self, owner: str, conversation: str, source: str) -> None:
         """The conversation is about another source from now on. Does nothing to another owner's."""

@@ -30,6 +30,7 @@ from ui.views.words import plain
 
 PAUSE_S = 0.1  # between two updates of the chat while text is written: a page with a long conversation keeps up
 NEW = "new"  # in the place of the id of a conversation in which nothing is asked yet
+PINNED = "▴ "  # before the name of a pinned conversation
 LOOK_S = 1.0  # without news, look whether the page shows something else
 
 Updates = dict[Any, Any]
@@ -50,8 +51,7 @@ class Following:
             page.side.undo,
             page.side.recent,
             page.side.forget,
-            page.side.conversations,
-            page.side.restore,
+            *page.side.listed,
             *self._troubles,
         ]
         return [*side, page.chat, page.notice, page.question, page.bridge, *page.preview.parts, *page.panel.of_a_turn]
@@ -133,16 +133,20 @@ class Following:
         )
 
     def listed(self, session: Session, text: str = "") -> Updates:
-        """The list of conversations."""
-        entries = self._workspace.archive.search(session.owner, text)
-        names = [entry.id for entry in entries]
-        value = session.kept.id if session.kept.id in names else None
+        """The list of conversations, and what can be done to the one that is shown."""
+        entries, side = self._workspace.archive.search(session.owner, text), self._page.side
+        shown = next((entry for entry in entries if entry.id == session.kept.id), None)
+        value = shown.id if shown else None
         choices = [(_label(entry, session.example_name), entry.id) for entry in entries]
         gone = session.deleted
-        undo = gr.update(visible=gone is not None, value=f"Undo: bring back “{_short(gone.title)}”" if gone else "Undo")
+        undo = gr.update(
+            visible=gone is not None, value=f"Undo: bring back “{_short(gone.entry.title)}”" if gone else "Undo"
+        )
         label = f"No conversation asks for “{_short(text)}”" if text and not entries else "Conversations"
         found = gr.update(choices=choices, value=value, label=label)
-        return {self._page.side.conversations: found, self._page.side.restore: undo}
+        name = gr.update(value=shown.title if shown else "", visible=shown is not None)
+        pin = gr.update(value="Unpin" if shown and shown.pinned else "Pin", interactive=shown is not None)
+        return {side.conversations: found, side.restore: undo, side.name: name, side.pin: pin}
 
 
 def send_or_stop(runs: bool) -> Any:
@@ -221,9 +225,10 @@ def _when(seconds: float) -> str:
 
 
 def _label(entry: Entry, first: str) -> str:
-    """Two lines: what was asked first; when, and of which data, `first` being the name of those that the server began with. A
-    source's last part never holds a password."""
+    """Two lines: the name, or what was asked first; when, and of which data, `first` being the name of those that the server
+    began with. A source's last part never holds a password."""
     when = _when(entry.changed_s)
     source = first if entry.source == EXAMPLE else named(entry.source)
     data = source.split("?")[0].rstrip("/").rpartition("/")[2].rpartition("@")[2]
-    return f"{_short(entry.title) or '(nothing asked yet)'}\n{when}{f' · {data}' if data else ''}"
+    pinned = PINNED if entry.pinned else ""
+    return f"{pinned}{_short(entry.title) or '(nothing asked yet)'}\n{when}{f' · {data}' if data else ''}"

@@ -115,6 +115,21 @@ class Opening:
     def search(self, text: str, request: gr.Request) -> Updates:
         return self._following.listed(self._find(request), text.strip())
 
+    def rename(self, name: str | None, title: str, text: str, request: gr.Request) -> Updates:
+        """Call the conversation otherwise than by its first question."""
+        session = self._find(request)
+        if name:
+            self._workspace.archive.rename(session.owner, name, title)
+        return self._following.listed(session, text.strip())
+
+    def pin(self, name: str | None, text: str, request: gr.Request) -> Updates:
+        """Put the conversation before the others, or back among them."""
+        session, archive = self._find(request), self._workspace.archive
+        entry = archive.entry(session.owner, name) if name else None
+        if entry is not None:
+            archive.pin(session.owner, entry.id, not entry.pinned)
+        return self._following.listed(session, text.strip())
+
     def delete(self, name: str | None, request: gr.Request) -> Iterator[Updates]:
         session = self._find(request)
         if name:
@@ -166,7 +181,9 @@ class Opening:
         on_change(side.delete.click, self.delete, [side.conversations], outputs)
         on_change(side.restore.click, self.restore, [], outputs)
         on_change(side.replay.upload, self.replay, [side.replay], outputs)
-        on(side.search.change, self.search, [side.search], [side.conversations, side.restore])
+        on(side.search.change, self.search, [side.search], side.listed)
+        on(side.name.submit, self.rename, [side.conversations, side.name, side.search], side.listed)
+        on(side.pin.click, self.pin, [side.conversations, side.search], side.listed)
         on(side.share.click, self.share, [], [side.shared])
         for part in side.settings:
             on(part.change, self.settings, set(side.settings), [side.options_hint])

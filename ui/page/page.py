@@ -45,6 +45,8 @@ class Sidebar:
     new: gr.Button
     search: gr.Textbox
     conversations: gr.Radio
+    name: gr.Textbox
+    pin: gr.Button
     delete: gr.Button
     restore: gr.Button
     share: gr.Button
@@ -52,6 +54,11 @@ class Sidebar:
     replay: gr.UploadButton
     settings: list[Any]
     options_hint: gr.Markdown
+
+    @property
+    def listed(self) -> list[Any]:
+        """The list of conversations, and what depends on which of them is shown."""
+        return [self.conversations, self.restore, self.name, self.pin]
 
 
 def build_sidebar(workspace: Workspace) -> Sidebar:
@@ -99,12 +106,21 @@ def _build_chats() -> tuple[Any, ...]:
     search = gr.Textbox(label="Search", placeholder="words of a question", elem_id="search", max_lines=1)
     restore = gr.Button("Undo", size="sm", elem_id="restore", visible=False)
     listed = gr.Radio([], label="Conversations", elem_id="conversations", interactive=True)
+    name = gr.Textbox(
+        label="Name of this conversation",
+        info="Enter keeps it",
+        elem_id="name",
+        max_lines=1,
+        max_length=80,
+        visible=False,
+    )
     with gr.Row(elem_classes="tight"):
-        share = gr.Button("Save", size="sm", elem_id="share", min_width=90)
-        replay = gr.UploadButton("Open", size="sm", file_types=[".jsonl"], elem_id="replay", min_width=90)
-        delete = gr.Button("Delete", size="sm", variant="stop", elem_id="delete", min_width=80)
+        pin = gr.Button("Pin", size="sm", elem_id="pin", min_width=60, interactive=False)
+        share = gr.Button("Save", size="sm", elem_id="share", min_width=60)
+        replay = gr.UploadButton("Open", size="sm", file_types=[".jsonl"], elem_id="replay", min_width=60)
+        delete = gr.Button("Delete", size="sm", variant="stop", elem_id="delete", min_width=60)
     shared = gr.DownloadButton("Download conversation.jsonl", visible=False, variant="primary", elem_id="shared")
-    return new, search, listed, delete, restore, share, shared, replay
+    return new, search, listed, name, pin, delete, restore, share, shared, replay
 
 
 def _build_settings(workspace: Workspace) -> tuple[Any, ...]:

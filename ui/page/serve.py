@@ -76,7 +76,7 @@ class Controller:
     def _return(self, session: Session, wanted: str) -> None:
         """To where the owner was."""
         archive, owner = self.workspace.archive, session.owner
-        entry = archive.entry(owner, wanted) or next(iter(archive.search(owner, most=1)), None)
+        entry = archive.entry(owner, wanted) or archive.newest(owner)
         files = next(iter(self.workspace.kept_files.recent(owner)), None)
         try:
             if files and not wanted and (entry is None or files[1] > entry.changed_s):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from agent.archive import Archive, ArchiveFull
+from agent.archive import Archive, ArchiveFull, Entry
 from agent.context import AgentContext
 from agent.observe.events import Asked, Event, EventError, Failed, Judged, Measured, Ran, from_json, to_json
 from decoding.engine.method import LookupCorpus
@@ -81,8 +81,7 @@ def missing(source: str, turns: Sequence[TurnView], open_source: str, open_name:
 class Deleted:
     """A conversation that is no longer in the archive."""
 
-    title: str
-    source: str
+    entry: Entry
     events: list[Event]
 
 
@@ -197,7 +196,7 @@ class Conversations:
         entry = self.archive.entry(owner, name)
         if entry is None:
             return None
-        gone = Deleted(entry.title, entry.source, self.archive.events(owner, name))
+        gone = Deleted(entry, self.archive.events(owner, name))
         self.archive.delete(owner, name)
         return gone
 

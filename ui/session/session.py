@@ -350,9 +350,12 @@ class Session:
         with self._changing:
             if self.deleted is None:
                 return ""
-            kept = self.workspace.conversations.begin(self.owner, self.deleted.source, self.deleted.events)
+            gone, archive = self.deleted.entry, self.workspace.archive
+            kept = self.workspace.conversations.begin(self.owner, gone.source, self.deleted.events)
             if kept.id is not None and not kept.trouble:
                 self.deleted = None
+                archive.rename(self.owner, kept.id, gone.title)
+                archive.pin(self.owner, kept.id, bool(gone.pinned))
                 self.resume(kept.id)
             return kept.trouble
 

@@ -1,5 +1,7 @@
 """Guards stored conversations: they survive the program, belong to one owner, and are found again."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,44 @@ def test_search_looks_at_every_question_and_puts_the_newest_first(tmp_path: Path
     assert [entry.title for entry in archive.search("ada")] == ["The genre of an artist", "Concerts", "Albums by year"]
     assert [entry.title for entry in archive.search("ada", "GENRE")] == ["The genre of an artist", "Albums by year"]
     assert archive.search("ada", "%") == []
+
+
+def test_names_and_pins_stay_after_a_restart_and_are_their_owners(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "chats.sqlite")
+    first, second = (archive.begin("ada", "example") for _ in range(2))
+    for name in (first, second):
+        archive.add("ada", name, EVENTS)
+    archive.rename("ada", first, f"  <b>Albums</b>\n of {'x' * 100}")
+    archive.rename("ada", second, " \n ")
+    archive.rename("bo", second, "mine now")
+    archive.pin("ada", first, True)
+    archive.pin("bo", second, True)
+    archive.add("ada", first, EVENTS)
+    archive.add("ada", second, EVENTS)
+    archive.close()
+    again = Archive(tmp_path / "chats.sqlite")
+    named = f"<b>Albums</b> of {'x' * 100}"[:80]
+    assert [(entry.title, entry.pinned) for entry in again.search("ada")] == [(named, 1), ("How many albums?", 0)]
+    newest = again.newest("ada")
+    assert newest is not None and newest.id == second
+    assert [entry.id for entry in again.search("ada", "<B>")] == [first]
+    again.pin("ada", first, False)
+    assert [entry.id for entry in again.search("ada")] == [second, first]
+
+
+def test_a_file_of_an_older_release_has_no_pins(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "chats.sqlite", isolation_level=None)) as old:
+        old.executescript(
+            """CREATE TABLE conversations (id TEXT PRIMARY KEY, owner TEXT NOT NULL, title TEXT NOT NULL,
+                source TEXT NOT NULL, changed_s REAL NOT NULL);
+            INSERT INTO conversations VALUES ('a', 'ada', 'How many?', 'example', 1.0)"""
+        )
+    for _ in range(2):
+        archive = Archive(tmp_path / "chats.sqlite")
+        assert [(entry.id, entry.pinned) for entry in archive.search("ada")] == [("a", 0)]
+        archive.begin("ada", "example", "another")
+        archive.delete("ada", archive.search("ada")[0].id)
+        archive.close()
 
 
 def test_what_is_deleted_is_gone(tmp_path: Path) -> None:

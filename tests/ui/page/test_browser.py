@@ -156,6 +156,26 @@ def test_a_conversation_that_was_deleted_comes_back(page: Any) -> None:
     page.wait_for_selector("#restore", state="hidden")
 
 
+def test_a_conversation_is_renamed_and_pinned_and_its_name_is_no_markup(page: Any) -> None:
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    side_tab(page, "Chats")
+    page.fill("#name input", "<img src=x> *All* artists")
+    page.press("#name input", "Enter")
+    until(page, "#conversations", "<img src=x> *All* artists")
+    assert page.locator("#conversations img").count() == 0
+    page.click("#pin")
+    until(page, "#pin", "Unpin")
+    page.click("#new")
+    ask(page, COUNT)
+    until(page, "#caption", "1 row")
+    until(page, "#conversations label:first-of-type", "▴ <img src=x> *All* artists")
+    page.reload()
+    until(page, "#chat", COUNT)
+    side_tab(page, "Chats")
+    until(page, "#conversations label:first-of-type", "▴ <img src=x> *All* artists")
+
+
 def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     side_tab(page, "Chats")
     choose_file(page, "#replay", Path(__file__).parents[1] / "recorded" / "albums.jsonl")

@@ -204,6 +204,32 @@ def test_a_browser_finds_its_conversation_again_and_another_does_not(site: Site)
     assert [choice["text"] for choice in site.loaded[site.page.chat]["examples"]]
 
 
+def test_a_conversation_is_renamed_and_pinned(site: Site) -> None:
+    """The list began with whatever was asked last, under its first question."""
+    visitor, side, opening = site.visitor("a"), site.page.side, site.controller.opening
+    site.ask(visitor, NAMES)
+    first = site.controller.session(visitor).kept.id
+    list(opening.new(visitor))
+    site.ask(visitor, SUMS)
+    renamed = opening.rename(first, "All <b>artists</b>", "", visitor)
+    assert set(renamed) == set(side.listed)
+    assert [label.partition("\n")[0] for label, _ in renamed[side.conversations]["choices"]] == [
+        SUMS,
+        "All <b>artists</b>",
+    ]
+    assert (renamed[side.name]["value"], renamed[side.pin]["value"]) == (SUMS, "Pin")
+    pinned = opening.pin(first, "", visitor)
+    assert pinned[side.conversations]["choices"][0][0].startswith("▴ All <b>artists</b>\n")
+    *_, back = opening.resume(first, visitor)
+    assert (back[side.name]["value"], back[side.pin]["value"]) == ("All <b>artists</b>", "Unpin")
+    opening.rename(first, "mine", "", site.visitor("b"))
+    opening.pin(first, "", site.visitor("b"))
+    found = site.workspace.archive.entry("browser:a", first or "")
+    assert found is not None and (found.title, found.pinned) == ("All <b>artists</b>", 1)
+    (reloaded,) = site.controller.load("", asked_by("c", "browser:a"))
+    assert SUMS in reloaded[site.page.chat]["value"][0]["content"], "the newest is shown, not the pinned one"
+
+
 def test_settings_are_taken_when_they_are_sound(site: Site) -> None:
     visitor, side = site.visitor("a"), site.page.side
     values = dict(zip(side.settings, ["embedded", "lookahead", "", 0.5, 2, 50, 5.0, False, True, False], strict=True))

@@ -270,6 +270,8 @@ def test_a_deleted_conversation_can_be_brought_back(workspace: Workspace, ada: S
     ask(ada, COUNT)
     before = ada.view.turns
     assert ada.kept.id is not None
+    workspace.archive.rename("ada", ada.kept.id, "Counted")
+    workspace.archive.pin("ada", ada.kept.id, True)
     ada.delete(ada.kept.id)
     assert (ada.view.turns, workspace.archive.search("ada")) == ([], [])
     bo = workspace.session("two", "bo")
@@ -280,7 +282,7 @@ def test_a_deleted_conversation_can_be_brought_back(workspace: Workspace, ada: S
     ask(ada, PER_COUNTRY)
     assert [len(workspace.archive.search("ada")), len(ada.view.turns)] == [1, 2]
     ada.restore()
-    assert len(workspace.archive.search("ada")) == 1
+    assert [(entry.title, entry.pinned) for entry in workspace.archive.search("ada")] == [("Counted", 1)]
 
 
 def test_an_edited_question_goes_on_in_a_copy(workspace: Workspace, ada: Session) -> None:
