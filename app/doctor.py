@@ -127,9 +127,7 @@ def _int8_kernels() -> str:
     if runs_cpu_kernels():
         return str(variant())
     if platform.machine().lower() in ("aarch64", "arm64"):
-        return (
-            "none: those for ARM were never run; SQLAGENT_ARM_KERNELS=on enables them. Otherwise fp32 or bf16 on torch"
-        )
+        return "none, but fp32 or bf16 on torch; those for ARM, which have run on Linux alone, need SQLAGENT_ARM_KERNELS=on"
     return "none: numba does not run here, or the processor has no AVX2; models run in bf16 or fp32 on torch"
 
 

@@ -32,7 +32,7 @@ def has_gpu_driver() -> bool:
 
 @cache
 def runs_cpu_kernels() -> bool:
-    """Whether numba is here and the processor has what `kernels.cpu` needs: AVX2, or better."""
+    """Whether numba is here and the processor has what `kernels.cpu` needs: AVX2 or better, or ARM under Linux."""
     if find_spec("numba") is None:
         return False
     try:

@@ -11,7 +11,12 @@ from typing import Any, get_type_hints
 
 from llvmlite import ir
 from numba import extending, njit, types
+from numba.core import config
 
+from kernels.cpu.processor import features_text
+
+# Else numba asks LLVM, which does not name all that ARM's processors have.
+vars(config).update(CPU_FEATURES=features_text())
 intrinsic: Any = extending.intrinsic  # whose type says nothing of what becomes of its arguments
 _tuple_of: Any = types.BaseTuple.from_types  # has no types
 I8, I32, I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()

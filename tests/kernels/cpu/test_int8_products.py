@@ -4,10 +4,14 @@ Arrays for kernels: numpy's own begin anywhere, which halves the speed of wide l
 
 The choice among logits in parts: the sampler's own, at any temperature and in any order of the parts.
 
+Which kernels an ARM processor gets: those for what it has, on Linux alone unless asked for.
+
 Units of work that the pieces of a matrix become: every row of every piece is one thread's, and threads get as much.
 """
 
+import ctypes
 import re
+import sys
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -18,7 +22,7 @@ import pytest
 import torch
 from llvmlite import binding, ir
 
-from kernels.cpu import phases
+from kernels.cpu import phases, processor
 from kernels.cpu.emitters import EMITTERS
 from kernels.cpu.forward import choose, choose_reference, spread
 from kernels.cpu.int8_products import Products, products_of, products_reference, unpack
@@ -116,12 +120,49 @@ def _kernels(kind: Variant) -> Products:
     return products_of(kind)
 
 
+@pytest.mark.parametrize(
+    ("words", "features", "kind"),
+    [
+        ({16: 1 << 20, 26: 1 << 13}, "+dotprod,+i8mm,+neon,-sve", "neon_i8mm"),
+        ({16: 1 << 20}, "+dotprod,+neon,-sve", "neon_dot"),
+        ({}, "+neon,-sve", "generic"),
+    ],
+)
+def test_an_arm_processors_dot_products_are_found_though_llvm_does_not_name_them(
+    words: dict[int, int], features: str, kind: Variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLVM 22 says "+aes,+crc,+fp-armv8,+lse,+neon,-rand,+sha2,-sve" of a Neoverse N1: it would get the slowest kernels."""
+    for name in ("NUMBA_CPU_FEATURES", "SQLAGENT_ARM_KERNELS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(processor, "IS_ARM", True)
+    monkeypatch.setattr(processor, "features_text", processor.features_text.__wrapped__)  # not the kept answer
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: SimpleNamespace(flatten=lambda: "+neon,-sve"))
+    library = SimpleNamespace(getauxval=lambda word: words.get(word, 0))
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: library)
+    assert processor.features_text() == features
+    assert variant.__wrapped__() == kind
+    monkeypatch.setenv("SQLAGENT_ARM_KERNELS", "off")
+    assert variant.__wrapped__() is None
+
+
+def test_no_arm_kernels_are_taken_unasked_where_they_were_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+dotprod")
+    monkeypatch.delenv("SQLAGENT_ARM_KERNELS", raising=False)
+    monkeypatch.setattr(processor, "IS_ARM", True)
+    monkeypatch.setattr(processor, "features_text", processor.features_text.__wrapped__)  # not the kept answer
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert variant.__wrapped__() is None
+    monkeypatch.setenv("SQLAGENT_ARM_KERNELS", "on")
+    assert variant.__wrapped__() == "neon_dot"
+
+
 @pytest.mark.skipif(BEST is None, reason="the processor has neither AVX2 nor better")
 @pytest.mark.parametrize(
     ("kind", "features", "wanted"), [("neon_i8mm", "+i8mm", "usdot"), ("neon_dot", "+dotprod", "sdot")]
 )
 def test_arm_kernels_compile_to_its_dot_products(kind: Variant, features: str, wanted: str) -> None:
-    """What an ARM processor would be given: the code of one step, which nothing here can run."""
+    """The code of one step; `arm/check.sh` runs whole forwards."""
     emit: Any = EMITTERS[kind](kind)
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(emit.sums, [emit.sums, ir.IntType(32), ir.IntType(64)]), "step")

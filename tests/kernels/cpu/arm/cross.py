@@ -1,4 +1,4 @@
-"""Compiles for the ARM processor that numba's variables name, on another machine, what a forward calls, into the cache folder.
+"""Compiles for the ARM processor that numba's variables name, on another machine, what `digests` calls, into the cache folder.
 
 The code is the one that an ARM machine would compile: numba and LLVM are told its name and triple. In an emulator the
 compiler takes ten minutes.
@@ -10,7 +10,20 @@ from importlib import import_module
 from llvmlite import binding
 
 _TRIPLE = "aarch64-unknown-linux-gnu"
-_PLACES = ("forward:forward", "weighted_sums:rows_times")
+_PLACES = (
+    "forward:forward",
+    "forward:ahead_rows",
+    "weighted_sums:rows_times",
+    "weighted_sums:parts_times",
+    "text_guesses:best_in_text",
+    "head_linear:linear_of",
+    "head_linear:pack_rows",
+    "head_layer:layer_rows",
+    "head_layer:context_rows",
+    "draft_tokens:best",
+    "draft_tokens:ranked",
+    "draft_tokens:corrected",
+)
 
 
 def main() -> None:
