@@ -19,6 +19,7 @@ that it was trained on, and what drafts count on with it (`draft_priors`).
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,14 @@ class Ahead:
     @property
     def tokens(self) -> int:
         return int(self.down.shape[1])
+
+    def heads(self, asked: Sequence[tuple[bool, int]]) -> list[int]:
+        """Which of all heads [2 * tokens] speaks for each row; -1: none. asked: whether a row is a mask's, and how many tokens
+        after its own are meant, 0 for that itself.
+        """
+        return [
+            (OF_MASKS if of_mask else OF_TEXT) * self.tokens + count - 1 if count else -1 for of_mask, count in asked
+        ]
 
     @classmethod
     def new(cls, tokens: int, rank: int, hidden: int, seed: int) -> "Ahead":

@@ -123,16 +123,17 @@ def tensor_scores(
 def scores_of(logits: Tensor, hidden: Array | None, choose: Callable[[int], int]) -> ForwardOutput:
     """The same, where `choose(row)` is the choice after a row."""
 
-    def after(nodes: Sequence[int]) -> Floats:
-        rows: Floats = logits[[node + 1 for node in nodes]].detach().float().cpu().numpy()
-        return rows
+    def among(nodes: Sequence[int], tokens: TokenSet | None = None) -> Floats:
+        return rows_of(logits[[node + 1 for node in nodes]], tokens)
 
-    def among(nodes: Sequence[int], tokens: TokenSet) -> Floats:
-        rows = logits[[node + 1 for node in nodes]].detach()
-        found: Floats = rows[:, _on_device(tokens, logits.device)].float().cpu().numpy()
-        return found
+    return ForwardOutput(among, hidden, lambda node: choose(node + 1), len(logits) - 1, among)
 
-    return ForwardOutput(after, hidden, lambda node: choose(node + 1), len(logits) - 1, among)
+
+def rows_of(logits: Tensor, tokens: TokenSet | None) -> Floats:
+    """Logits [rows, tokens] of some tokens, or of all."""
+    wanted = logits.detach() if tokens is None else logits.detach()[:, _on_device(tokens, logits.device)]
+    found: Floats = wanted.float().cpu().numpy()
+    return found
 
 
 @lru_cache(maxsize=32)

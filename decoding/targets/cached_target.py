@@ -142,7 +142,8 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
 
     @property
     def ahead(self) -> int:
-        return 0
+        adapter = self.model.mask_adapter
+        return adapter.ahead.tokens if adapter and adapter.ahead else 0
 
     @property
     def draft_priors(self) -> DraftPriors:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.targets.llama_model import Layer, LlamaModel, RopeTable, TensorTable
+from decoding.targets.llama_model import Forwarded, Layer, LlamaModel, RopeTable, TensorTable
 from kernels.gpu.compaction import Move, compact
 from kernels.gpu.low_bit import LowBit
 from kernels.gpu.low_bit_product import low_bit_product
@@ -69,10 +69,9 @@ SIZES = (1, 8, 16, 24, 40, 72, 136, 264, 520)  # rows: powers of two, a root and
 CAPTURED_AT_START = SIZES[:6]  # of one sequence, every row asked for: plain steps and most drafts
 MOST_GRAPHS = 64
 FORWARD_ROWS = 2048  # of a prompt at once: products are as fast as they get, and the LM head sees none of them
-_Outcome = tuple[Tensor | None, Tensor | None]
+_Outcome = tuple[Tensor | None, Tensor | None, Tensor | None]
 _Bucket = tuple[int, int, int, int]  # sequences, rows, width, rows whose logits are asked for
 _Key = tuple[_Bucket, bool, tuple[int, ...]]  # whether there are mask tokens, and taps
-_Forwarded = tuple[Tensor, Tensor | None]
 _Captured = tuple[Ragged, Graph[_Outcome]]
 
 
@@ -156,19 +155,22 @@ class CudaModel(LlamaModel):
             if self.masks and size > 1:
                 self._captured(((1, size, size, size), True, taps))
 
-    def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> _Forwarded:
+    def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> Forwarded:
         bucket = bucket_of([len(each) for each in rows], len(heads)) if self.graphs else None
         masked = self.masks is not None and any(max(each.tokens) >= self.config.vocab_size for each in rows)
         if bucket is None:
-            logits, hidden = self._computed(Ragged.of(rows, heads, self._scales_at), masked, tuple(taps))
+            logits, hidden, streams = self._computed(Ragged.of(rows, heads, self._scales_at), masked, tuple(taps))
         else:
             ragged, graph = self._captured((bucket, masked, tuple(taps)))
             ragged.fill(rows, heads)
-            logits, hidden = graph()
+            logits, hidden, streams = graph()
             ragged.parts.clear()  # a table goes with its sequence
         if logits is None:
-            return self.final_norm.new_empty(0, self.config.vocab_size, dtype=torch.float32), hidden
-        return logits[: len(heads)].to(torch.float32, copy=True), hidden  # the next forward overwrites a graph's
+            return Forwarded(self.final_norm.new_empty(0, self.config.vocab_size, dtype=torch.float32), hidden, None)
+        asked = slice(len(heads))  # copied, since the next forward overwrites a graph's
+        return Forwarded(
+            logits[asked].to(torch.float32, copy=True), hidden, None if streams is None else streams[asked].clone()
+        )
 
     def _captured(self, key: _Key) -> _Captured:
         return self._graphs.get(key, partial(self._capture, *key))
@@ -179,7 +181,7 @@ class CudaModel(LlamaModel):
         return ragged, Graph(partial(self._computed, ragged, masked, taps), self.device, self._pool)
 
     def _computed(self, ragged: Ragged, masked: bool, taps: tuple[int, ...]) -> _Outcome:
-        """Logits, in the weights' type, of the rows that are asked for, None without such; and hidden states.
+        """Logits, in the weights' type, of the rows that are asked for, None without such; hidden states; and streams.
 
         masked: whether rows may be mask tokens'.
         """
@@ -196,7 +198,9 @@ class CudaModel(LlamaModel):
             if index + 1 in taps:
                 states[index + 1] = normed if index + 1 == len(layers) else x
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
-        return self.head(normed[ragged.wanted]) if ragged.heads else None, hidden
+        if not ragged.heads:
+            return None, hidden, None
+        return self.head(normed[ragged.wanted]), hidden, x[ragged.wanted] if self.ahead_heads else None
 
     def _embedded(self, tokens: Tensor, masked: bool) -> tuple[Tensor, Tensor | None]:
         """Embeddings [rows, hidden], and which rows are mask tokens' (None: none can be)."""

@@ -13,7 +13,7 @@ attention by two products (no faster), the norm by hand (below 1 % of a step).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
@@ -26,12 +26,13 @@ from torch.nn import functional
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.sampler import Sampler
-from decoding.engine.target import Array, ForwardOutput
-from decoding.engine.tensor_choice import chooser, chosen_together, dtype_name, scores_of
+from decoding.engine.sampler import Floats, Sampler
+from decoding.engine.target import Array, ForwardOutput, TokenSet
+from decoding.engine.tensor_choice import chooser, chosen_together, dtype_name, rows_of, scores_of
 from decoding.targets import prefix_cache
 from decoding.targets.cached_target import CACHE_BYTES, CachedTarget, Scored
 from decoding.targets.llama_model import (
+    Forwarded,
     Layer,
     LlamaModel,
     SharedTable,
@@ -41,7 +42,7 @@ from decoding.targets.llama_model import (
     attention_bias,
     rotate,
 )
-from kernels.gpu.ragged import SequenceRows
+from kernels.gpu.ragged import SequenceRows, sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,7 @@ class _Span:
 class FastModel(LlamaModel):
     """The forward on a processor, or on any device that torch has."""
 
-    def forward(
-        self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> Forwarded:
         wanted, positions = self._ids(heads), list(chain.from_iterable(each.positions for each in rows))
         cos, sin = self.rope.at(self._ids(positions), max(positions) + 1)
         spans = list(self._spans(rows))
@@ -76,6 +75,7 @@ class FastModel(LlamaModel):
             x = self._mlp(layer, x)
             if index + 1 in taps:
                 states[index + 1] = x
+        streams = x[wanted] if self.ahead_heads else None
         if len(self.layers) in taps:
             x = states[len(self.layers)] = self.norm(x, self.final_norm)
             x = x[wanted]
@@ -83,7 +83,7 @@ class FastModel(LlamaModel):
             x = self.norm(x[wanted], self.final_norm)
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
         logits = self.head(x).float() if heads else x.new_empty(0, self.config.vocab_size)
-        return logits, hidden
+        return Forwarded(logits, hidden, streams)
 
     def _embedded(self, tokens: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """Embeddings [rows, hidden], and the rows of mask tokens, if there are any."""
@@ -211,11 +211,23 @@ class FastTarget(CachedTarget[SharedTable, SharedTable]):
             self._idle.append(cache.own)
 
     def _run(self, chunks: Sequence[Chunk], taps: Sequence[int]) -> tuple[list[Scored], Tensor | None]:
-        logits, hidden = self.model.forward([sequence_rows(chunk) for chunk in chunks], taps, head_rows(chunks))
+        out = self.model.forward([sequence_rows(chunk) for chunk in chunks], taps, head_rows(chunks))
         last = [chunk for chunk in chunks if chunk.is_last]
-        choosers = self._choosers(last, logits) if last else ()
-        parts = torch.split(logits, [1 + len(chunk.draft) for chunk in last])
-        return [partial(_scores, *each) for each in zip(parts, choosers, strict=True)], hidden
+        choosers, counts = self._choosers(last, out.logits) if last else (), [1 + len(chunk.draft) for chunk in last]
+        heads: list[Callable[..., Floats] | None] = [None] * len(last)
+        if out.streams is not None:
+            streams = torch.split(out.streams, counts)
+            heads = [partial(self._ahead, chunk.draft, each) for chunk, each in zip(last, streams, strict=True)]
+        parts = zip(torch.split(out.logits, counts), choosers, heads, strict=True)
+        return [partial(_scores, *each) for each in parts], out.hidden
+
+    def _ahead(
+        self, draft: Draft, streams: Tensor, asked: Sequence[tuple[int, int]], tokens: TokenSet | None
+    ) -> Floats:
+        """`ForwardOutput.ahead` of a draft, from the streams [1 + nodes, hidden] of its root and nodes."""
+        heads = [(node != ROOT and draft.tokens[node] >= self.vocab_size, count) for node, count in asked]
+        logits = self.model.logits_ahead(streams[sent([1 + node for node, _ in asked], streams.device)], heads)
+        return rows_of(logits, tokens)
 
     def _choosers(self, last: Sequence[Chunk], logits: Tensor) -> Sequence[Callable[[int], int]]:
         """The choice after every row of each sequence."""
@@ -227,8 +239,10 @@ class FastTarget(CachedTarget[SharedTable, SharedTable]):
         return [chooser(sampler, part, places.__getitem__) for sampler, part, places in each_one]
 
 
-def _scores(logits: Tensor, choose: Callable[[int], int], hidden: Array | None) -> ForwardOutput:
-    return scores_of(logits, hidden, choose)
+def _scores(
+    logits: Tensor, choose: Callable[[int], int], ahead: Callable[..., Floats] | None, hidden: Array | None
+) -> ForwardOutput:
+    return replace(scores_of(logits, hidden, choose), ahead=ahead)
 
 
 def head_rows(chunks: Sequence[Chunk]) -> list[int]:

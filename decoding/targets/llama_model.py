@@ -8,18 +8,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.checkpoints.mask_adapter import MaskAdapter
+from decoding.checkpoints.mask_adapter import Ahead, MaskAdapter
 from decoding.checkpoints.model_config import HEAD, ModelConfig, Rope
 from decoding.errors import UnsupportedModel
 from decoding.targets.prefix_cache import PrefixedTable, TokenTable
 from kernels.gpu.low_bit import LowBit, joined, low_bit_reference
-from kernels.gpu.ragged import SequenceRows
+from kernels.gpu.ragged import SequenceRows, sent
 
 # Weights in 2 MB pages: a one-token forward of a 135M model reads them all, and page misses are 20 % of it. torch reads
 # the variable at its first allocation, so this must come early; afterwards it has no effect.
@@ -220,6 +220,17 @@ class _Alone:
         return pack(rows)
 
 
+class Forwarded(NamedTuple):
+    """What a forward gives. Hidden states last until the next one.
+
+    streams: [heads, hidden] of the rows that have logits, before the final norm; None without heads for tokens ahead.
+    """
+
+    logits: Tensor  # [heads, vocab], fp32, of the rows that were asked for
+    hidden: Tensor | None  # [taps, rows or more, hidden]; None without taps
+    streams: Tensor | None
+
+
 class LlamaModel(ABC):
     """Weights, tables and a forward. `weights` are (name, tensor) pairs with transformers' names, as `read_weights` yields, or
     `read_low_bit`: the layers' matrices then stay packed, while an embedding or LM head is dequantised.
@@ -258,6 +269,8 @@ class LlamaModel(ABC):
         self.rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
         self.mask_adapter = masks
         self.masks = MaskLayers(masks, config, self.dtype, self.device) if masks else None
+        ahead = masks.ahead if masks else None
+        self.ahead_heads = AheadHeads(ahead, config.rms_norm_eps, self.dtype, self.device) if ahead else None
 
     @cached_property
     def head(self) -> Projection:
@@ -295,14 +308,15 @@ class LlamaModel(ABC):
         return functional.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
 
     @abstractmethod
-    def forward(
-        self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]
-    ) -> tuple[Tensor, Tensor | None]:
-        """Logits [heads, vocab], fp32, of the rows `heads`, and hidden states [taps, rows or more, hidden] (None without taps).
-
-        Rows lie sequence after sequence. Keys and values go into the sequences' tables; hidden states last until the next
-        call.
+    def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> Forwarded:
+        """heads: the rows whose logits are asked for. Rows lie sequence after sequence. Keys and values go into the sequences'
+        tables.
         """
+
+    def logits_ahead(self, streams: Tensor, heads: Sequence[tuple[bool, int]]) -> Tensor:
+        """Logits [rows, vocab] of tokens ahead, from `Forwarded.streams` of as many rows. heads: see `Ahead.heads`."""
+        assert self.ahead_heads is not None
+        return self.head(self.ahead_heads.normed(streams, heads) * self.final_norm)
 
 
 class MaskLayers:
@@ -336,6 +350,26 @@ class MaskLayers:
     def adapt(self, layer: int, rows: Tensor, x: Tensor) -> Tensor:
         """x with what the rows get before a layer; x itself stays what it is."""
         return x.index_copy(0, rows, adapted(x[rows], self._down[layer], self._up[layer], self._eps))
+
+
+class AheadHeads:
+    """The heads of a mask adapter for tokens after a row's own, in front of the LM head (see `Ahead`)."""
+
+    def __init__(self, ahead: Ahead, eps: float, dtype: torch.dtype, device: torch.device) -> None:
+        self._heads, self._eps = ahead.heads, eps
+        self._down, self._up = (
+            torch.from_numpy(each).to(device, dtype).flatten(0, 1) for each in (ahead.down, ahead.up)
+        )
+
+    def normed(self, streams: Tensor, heads: Sequence[tuple[bool, int]]) -> Tensor:
+        """The final norm without its weight of streams [rows, hidden], for tokens ahead. heads: see `Ahead.heads`."""
+        which = self._heads(heads)
+        normed = functional.rms_norm(streams, streams.shape[1:], None, self._eps)
+        for head in {*which} - {-1}:
+            rows = sent([row for row, each in enumerate(which) if each == head], streams.device)
+            said = adapted(normed[rows], self._down[head], self._up[head], self._eps)
+            normed = normed.index_copy(0, rows, functional.rms_norm(said, said.shape[1:], None, self._eps))
+        return normed
 
 
 class _Weights:

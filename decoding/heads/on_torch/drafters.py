@@ -91,7 +91,7 @@ class TorchReader:
         self, asked: "Sequence[tuple[TorchReader, Sequence[int], bool, int, int]]"
     ) -> list[tuple[Tensor, _Guesses | None]]:
         rows = [text._next(tokens, keep) for text, tokens, keep, _, _ in asked]
-        _, hidden = self.head.forward(rows, (self.head.config.layers,), ())
+        hidden = self.head.forward(rows, (self.head.config.layers,), ()).hidden
         assert hidden is not None
         ends = sent([end - 1 for end in accumulate(map(len, rows))], hidden.device)
         states = torch.split(hidden[0].index_select(0, ends), 1)  # a graph fills rows up, and overwrites them

@@ -68,7 +68,7 @@ class HeadRows:
         return self.model.logits(self.bytes[rows], self.scales[rows], tokens)
 
     def logits_ahead(self, rows: Sequence[int], heads: Sequence[tuple[bool, int]], tokens: TokenSet | None) -> Floats:
-        """[rows, tokens], fp32, of tokens after those that the rows predict. heads: see `AheadHeads.applied`."""
+        """[rows, tokens], fp32, of tokens after those that the rows predict. heads: see `Ahead.heads`."""
         assert self.model.ahead_heads is not None
         found, scales = self.bytes[rows], self.scales[rows]
         self.model.ahead_heads.apply(found, scales, heads)
@@ -309,11 +309,6 @@ class CpuTarget(CachedTarget[Pages, Pages]):
     @property
     def weight_dtype(self) -> str:
         return "int8"
-
-    @property
-    def ahead(self) -> int:
-        adapter = self.model.mask_adapter
-        return adapter.ahead.tokens if adapter and adapter.ahead else 0
 
     @property
     def mask_pairs(self) -> KernelPairs | None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decoding.checkpoints.bigrams import TokenPairs
-from decoding.checkpoints.mask_adapter import OF_MASKS, OF_TEXT, Ahead, MaskAdapter
+from decoding.checkpoints.mask_adapter import Ahead, MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampler import Floats
 from decoding.engine.target import Ranked, TextScores, TokenSet
@@ -47,17 +47,14 @@ class AheadHeads:
     def __init__(self, config: ModelConfig, ahead: Ahead, model: Model) -> None:
         down, up = (each.reshape(-1, *each.shape[2:]) for each in (ahead.down, ahead.up))
         rank, self._layers = _layers(down, up, config)
-        self._tokens = ahead.tokens
+        self._heads = ahead.heads
         self._table = table_of(model._replace(mask_rank=rank, mask_layers=address(self._layers)))
         self._room = aligned(ahead_room(rank, model.hidden), np.uint8)
         self._run = compiled("forward:ahead_rows")
 
     def apply(self, rows: Bytes, scales: Floats, heads: Sequence[tuple[bool, int]]) -> None:
-        """Turn quantized rows into those for tokens ahead. heads: of each row, whether it is a mask's, and how many tokens; 0:
-        it stays what it is.
-        """
-        kinds = [count and (OF_MASKS if is_mask else OF_TEXT) * self._tokens + count for is_mask, count in heads]
-        which = np.array(kinds, np.int32) - np.int32(1)
+        """Turn quantized rows into those for tokens ahead. heads: see `Ahead.heads`; a row without one stays what it is."""
+        which = np.array(self._heads(heads), np.int32)
         places = [address(each) for each in (self._table, rows, scales, which)]
         self._run(*places, len(rows), address(self._room))
 

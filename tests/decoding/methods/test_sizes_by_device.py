@@ -74,7 +74,7 @@ def test_jacobi_forcing_on_a_gpu_has_the_authors_blocks_for_a_model_without_mask
 
 
 def test_masks_stand_for_as_many_positions_as_rows_allow_on_a_gpu() -> None:
-    """There is no port of the heads that let one mask speak for several positions: rows are cheap enough for all masks."""
+    """Without heads that let one mask speak for several positions: rows are cheap enough for all masks."""
     target = ToyTarget(lambda tokens: toy_rows(tokens[-1] % VOCAB))
     target.runtime, target.mask_tokens = "cuda", range(VOCAB, VOCAB + 12)
     first, *_ = rounds_of(Adaptive(copies=0), target, max_new_tokens=60)

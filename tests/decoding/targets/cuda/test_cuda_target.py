@@ -16,12 +16,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from decoding.checkpoints.mask_adapter import Ahead
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
-from decoding.engine.draft import Draft
+from decoding.engine.draft import ROOT, Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampler import Sampler
 from decoding.engine.target import ForwardInput
@@ -173,6 +175,8 @@ DEPTHS = 3
 def both_cuda_masks(folder: Path) -> tuple[FastTarget, FastTarget]:
     path = tiny_checkpoint(folder, "llama", seed=3)
     config, masks = load_config(path), random_masks(load_config(path), DEPTHS)
+    heads = np.random.default_rng(1).standard_normal((2, 2, 2, 6, config.hidden_size), dtype=np.float32)
+    masks = replace(masks, ahead=Ahead(*heads))
     models = (
         FastModel(config, read_weights(path), masks=masks),
         CudaModel(config, read_weights(path), torch.float32, DEVICE, masks),
@@ -182,13 +186,19 @@ def both_cuda_masks(folder: Path) -> tuple[FastTarget, FastTarget]:
 
 
 def said(target: FastTarget, masked: bool) -> torch.Tensor:
-    """Logits after a root, three guesses and, where `masked`, three masks after the root and after the second guess."""
+    """Logits after a root, three guesses and, where `masked`, three masks after the root and after the second guess; then what
+    some of those say of later tokens.
+    """
     first, second, third = target.mask_tokens[:3]
     tree = Draft((5, 9, 7, first, second, third, first, second, third), (-1, 0, 0, -1, 3, 4, 1, 6, 7))
     draft = tree if masked else Draft((5, 9, 7), (-1, 0, 0))
     sequence = target.open([], Sampler(), (1, 2))
     (scores,) = target.score([ForwardInput(sequence, tokens(6, 1), draft)])
     logits = torch.as_tensor(scores.logits).cpu().clone()
+    assert target.ahead == 2 and scores.ahead
+    if masked:
+        ahead = torch.from_numpy(scores.ahead([(3, 1), (8, 2), (ROOT, 1), (1, 2)], None))
+        logits = torch.cat([logits, ahead])
     target.close(sequence)
     return logits
 
