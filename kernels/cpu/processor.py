@@ -55,7 +55,8 @@ def cpu_name() -> str:
 def features_text() -> str:
     """What the processor has and lacks, as LLVM writes it: "+avx2,-sse4a". kernels.cpu.emit tells numba, too."""
     given = os.environ.get("NUMBA_CPU_FEATURES")
-    return ",".join([*_dot_products(), *_host_features()]) if given is None else given
+    without = ["-sve"] if IS_ARM else []  # in an emulator Domino's guesses are others with it
+    return ",".join([*_dot_products(), *_host_features(), *without]) if given is None else given
 
 
 def _host_features() -> list[str]:

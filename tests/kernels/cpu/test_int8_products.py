@@ -123,9 +123,9 @@ def _kernels(kind: Variant) -> Products:
 @pytest.mark.parametrize(
     ("words", "features", "kind"),
     [
-        ({16: 1 << 20, 26: 1 << 13}, "+dotprod,+i8mm,+neon,-sve", "neon_i8mm"),
-        ({16: 1 << 20}, "+dotprod,+neon,-sve", "neon_dot"),
-        ({}, "+neon,-sve", "generic"),
+        ({16: 1 << 20, 26: 1 << 13}, "+dotprod,+i8mm,+neon,+sve,-sve", "neon_i8mm"),
+        ({16: 1 << 20}, "+dotprod,+neon,+sve,-sve", "neon_dot"),
+        ({}, "+neon,+sve,-sve", "generic"),
     ],
 )
 def test_an_arm_processors_dot_products_are_found_though_llvm_does_not_name_them(
@@ -137,7 +137,7 @@ def test_an_arm_processors_dot_products_are_found_though_llvm_does_not_name_them
     monkeypatch.setattr(processor, "IS_ARM", True)
     monkeypatch.setattr(processor, "features_text", processor.features_text.__wrapped__)  # not the kept answer
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: SimpleNamespace(flatten=lambda: "+neon,-sve"))
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: SimpleNamespace(flatten=lambda: "+neon,+sve"))
     library = SimpleNamespace(getauxval=lambda word: words.get(word, 0))
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library)
     assert processor.features_text() == features

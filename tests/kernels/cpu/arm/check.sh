@@ -48,10 +48,10 @@ emulated() { # of a processor: runs Python
     PYTHONPATH="$PWD:$folder/site" PYTHONWARNINGS=ignore::RuntimeWarning "$folder/root/usr/bin/qemu-aarch64-static" \
         -cpu "$processor" -L "$folder/root" "$folder/root/usr/bin/python3.11" "$@"
 }
-for processor in max neoverse-n1 cortex-a72 sve; do # with usdot, with sdot, with neither; the first by a real one's name
-    if [ $processor = sve ]; then
+for processor in max neoverse-n1 cortex-a72 named; do # with usdot, with sdot, with neither; the first by a real one's name
+    if [ $processor = named ]; then
         processor=max
-        export NUMBA_CPU_NAME=neoverse-v1 NUMBA_CPU_FEATURES=+dotprod,+i8mm,+sve
+        export NUMBA_CPU_NAME=neoverse-v1 NUMBA_CPU_FEATURES=+dotprod,+i8mm,-sve
     fi
     name=$(emulated $processor -c 'from kernels.cpu.processor import cpu_name; print(cpu_name())')
     features=$(emulated $processor -c 'from kernels.cpu.processor import features_text; print(features_text())')
