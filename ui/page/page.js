@@ -214,7 +214,7 @@
 
   // On a phone the sidebar lies over the chat; what was chosen there is shown below it.
   document.addEventListener("click", (event) => {
-    if (window.innerWidth >= 768 || !event.target.closest("#incoming-alone, #incoming-beside, #conversations label, #new")) return;
+    if (window.innerWidth >= 768 || !event.target.closest("#incoming-alone, #incoming-beside, #conversations label, #new, #new-query")) return;
     setTimeout(() => document.querySelector(".sidebar.open .toggle-button")?.click(), 400);
   });
 

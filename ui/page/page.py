@@ -33,6 +33,7 @@ class Sidebar:
     """The components; `settings` in the order of `ui.session.services.Settings`."""
 
     schema: gr.HTML
+    query: gr.Button
     undo: gr.Button
     recent: gr.Dropdown
     forget: gr.Button
@@ -75,6 +76,7 @@ def build_sidebar(workspace: Workspace) -> Sidebar:
 
 def _build_data(workspace: Workspace) -> tuple[Any, ...]:
     schema = gr.HTML(elem_id="schema")
+    query = gr.Button("New query: write SQL yourself", size="sm", elem_id="new-query")
     undo = gr.Button("Undo: back to the data before", size="sm", elem_id="undo", visible=False)
     with gr.Accordion("Open other data", open=False, elem_id="open"):
         recent = gr.Dropdown([], label="Files of the last week", elem_id="recent", interactive=True, visible=False)
@@ -98,7 +100,7 @@ def _build_data(workspace: Workspace) -> tuple[Any, ...]:
         url_trouble = gr.Markdown(elem_id="url-trouble", elem_classes="trouble", visible=False)
         open_url = gr.Button("Open the URL", elem_id="open-url", visible=workspace.rules.urls)
         example = gr.Button("Open the data that the server began with", elem_id="example")
-    return schema, undo, recent, forget, files, files_trouble, url, url_trouble, open_url, example
+    return schema, query, undo, recent, forget, files, files_trouble, url, url_trouble, open_url, example
 
 
 def _build_chats() -> tuple[Any, ...]:

@@ -9,16 +9,18 @@ from agent.assemble import DEFAULT_DECODER
 from agent.observe.step_record import step_title
 from decoding.methods.registry import ready_methods
 from tools.sql.spelling import in_words
-from ui.session.conversation_view import TurnView
+from ui.session.conversation_view import OWN_QUERY, TurnView
 from ui.session.session import Session
 from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, picture, suggest
 from ui.views.data_html import FITTING_COLUMNS, NO_ROWS, Rows, column_widths, rows_of, table_of
 from ui.views.passes import decoding_html
 from ui.views.savings_html import method_name, savings_html
-from ui.views.words import counted, plain
+from ui.views.words import counted, fenced, plain
 
 NO_CHART = "**No chart yet.** Where an answer has numbers, they are drawn here."
 NO_SQL = "**No SQL yet.** The query behind an answer appears here. You can change it and run it; it only reads."
+OWN_SQL = "SQL of your own"
+HOW_TO_WRITE = "Tables, columns and keywords are offered while you type, and by Ctrl+Space. It only reads."
 NO_RACE = "**No race yet.** Ask a question first: then its steps can be decoded again, by methods side by side."
 NOTHING_TO_RACE = "**Nothing to race.** No model was needed for this answer."
 AS_WRITTEN, AS_SHOWN = "As the model wrote it", "As it is shown"
@@ -31,6 +33,7 @@ class Panel:
     """The components, in the order of the page."""
 
     turn: gr.Dropdown
+    tabs: gr.Tabs
     caption: gr.Markdown
     table: gr.Dataframe
     exports: gr.Row
@@ -94,7 +97,7 @@ def build_panel() -> Panel:
     turn = gr.Dropdown(
         label="Answer shown here", choices=[], interactive=True, elem_id="turn", show_label=False, visible=False
     )
-    with gr.Tabs(elem_id="tabs"):
+    with gr.Tabs(elem_id="tabs") as tabs:
         with gr.Tab("Result", id="result"):
             result = _build_result()
         with gr.Tab("Chart", id="chart"):
@@ -108,7 +111,7 @@ def build_panel() -> Panel:
             decoding = gr.HTML("", elem_id="decoding", padding=False)
             with gr.Accordion("Race other methods", open=False, elem_id="races"):
                 race = _build_race()
-    views: dict[str, Any] = {"savings": savings, "measure": measure, "step": step, "decoding": decoding}
+    views: dict[str, Any] = {"tabs": tabs, "savings": savings, "measure": measure, "step": step, "decoding": decoding}
     return Panel(turn=turn, **result, **chart, **sql, **views, **race)
 
 
@@ -195,12 +198,15 @@ def _build_race() -> dict[str, Any]:
 
 
 def show(panel: Panel, session: Session, index: int | None = None) -> Updates:
-    """All of the panel for a turn; by default the newest that is over."""
-    turns = [turn for turn in session.view.turns if turn.is_over]
-    index = len(turns) - 1 if index is None or not 0 <= index < len(turns) else index
-    turn = turns[index] if turns else None
-    choices = [(f"{i + 1}. {each.said[:70]}", i) for i, each in enumerate(turns)]
-    picker = gr.update(choices=choices, value=index if turns else None, visible=bool(turns))
+    """All of the panel for a turn or for OWN_QUERY; by default for the newest turn that is over."""
+    view = session.view
+    choices = [(f"{i + 1}. {each.said[:70]}", i) for i, each in enumerate(view.turns) if each.is_over]
+    if index == OWN_QUERY or view.query.ran:
+        choices.append((OWN_SQL, OWN_QUERY))
+    places = [place for _, place in choices]
+    index = index if index in places else max(places, default=len(view.turns))
+    turn = view.turn(index)
+    picker = gr.update(choices=choices, value=index if turn else None, visible=turn is not None)
     updates: Updates = {panel.turn: picker}
     updates |= show_rows(panel, session, turn, index)
     updates |= _show_sql(panel, session, turn) | show_savings(panel, session, index)
@@ -255,8 +261,7 @@ def show_chart(panel: Panel, own: Rows, chart: Chart) -> Updates:
 
 def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None, y: int | None, every: bool) -> Updates:
     """The chart that a person chose."""
-    turn = session.view.turns[index] if 0 <= index < len(session.view.turns) else None
-    own = rows_of(session, turn, index)
+    own = rows_of(session, session.view.turn(index), index)
     if not own.columns or (kind != "none" and (x is None or y is None)):
         return show_chart(panel, own, suggest(own.columns, own.rows))
     return show_chart(panel, own, draw(kind, own.columns, own.rows, x or 0, y or 0, every))
@@ -264,12 +269,18 @@ def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None,
 
 def _show_sql(panel: Panel, session: Session, turn: TurnView | None) -> Updates:
     sql = (turn.ran.sql if turn.ran else turn.statement) if turn else ""
-    error = turn.ran.error if turn and turn.ran else None
-    own = gr.update(visible=bool(turn and turn.ran))
-    words = explained(session, turn.ran.sql if turn.ran else turn.sql) if turn and sql else NO_SQL
-    parts = {panel.sql_parts: gr.update(visible=bool(sql)), panel.sql: sql, panel.own: own}
+    is_own, error = turn is session.view.query, turn.ran.error if turn and turn.ran else None
+    own = gr.update(visible=bool(turn and turn.ran) and not is_own)
+    words = (
+        explained(session, turn.ran.sql if turn.ran else turn.sql)
+        if turn and sql
+        else HOW_TO_WRITE
+        if is_own
+        else NO_SQL
+    )
+    parts = {panel.sql_parts: gr.update(visible=bool(sql) or is_own), panel.sql: sql, panel.own: own}
     parts |= {panel.written: gr.update(visible=bool(turn and turn.laid_out != turn.statement), value=AS_WRITTEN)}
-    return parts | {panel.words: words, panel.trouble: told_error(error)}
+    return parts | {panel.words: words, panel.trouble: told_error(error, sql)}
 
 
 def other_sql(panel: Panel, turn: TurnView, now: str) -> Updates:
@@ -284,12 +295,25 @@ def explained(session: Session, sql: str) -> str:
     return f"*In words:* {plain(words)}" if words else ""
 
 
-def told_error(error: dict[str, Any] | None) -> str:
+def told_error(error: dict[str, Any] | None, sql: str) -> str:
+    """What is wrong with a statement, and at which of its lines."""
     if error is None:
         return ""
     candidates = ", ".join(f"`{name}`" for name in error["candidates"])
     there_is = f" There is: {candidates}." if candidates else ""
-    return f"⚠ **{plain(error['message'])}**{there_is}"
+    return f"⚠ **{plain(error['message'])}**{there_is}{_at_line(sql, error['position'])}"
+
+
+def _at_line(sql: str, position: int | None) -> str:
+    """The line of a 0-based offset, with a mark under it."""
+    if position is None or not 0 <= position < len(sql):
+        return ""
+    before = sql[:position]
+    number, column = before.count("\n") + 1, position - (before.rfind("\n") + 1)
+    first = max(0, column - 40)
+    shown = sql.split("\n")[number - 1][first : first + 80]
+    mark = "\n" + " " * (column - first) + "^"
+    return f"\n\nLine {number}:\n{fenced(f'{shown}{mark}')}"
 
 
 def _show_steps(panel: Panel, turn: TurnView | None) -> Updates:

@@ -23,6 +23,7 @@ from ui.page.files import file_routes
 from ui.page.following import Following, on, on_change, send_or_stop, warn_if_not_kept
 from ui.page.opening import Opening
 from ui.page.page import FOLDER, Page, build_page, theme
+from ui.session.conversation_view import OWN_QUERY
 from ui.session.kept import Busy, OtherData
 from ui.session.run import Question
 from ui.session.session import Session
@@ -98,14 +99,17 @@ class Controller:
         session = self.session(request)
         return panels.show(self.page.panel, session, message_turn(session.view.turns, _given(data).get("index")))
 
-    def run_sql(self, sql: str, index: int | None, request: gr.Request) -> Iterator[Updates]:
-        """Run what stands in the editor; it belongs to the chosen answer. Until its rows are here it can be stopped."""
+    def new_query(self, request: gr.Request) -> Updates:
+        """An empty editor, for SQL that belongs to no question."""
         session, panel = self.session(request), self.page.panel
-        if index is None or not session.view.turns:
-            yield {panel.trouble: "Ask a question first: this SQL is kept with its answer."}
-            return
-        yield self._running(True) | {panel.trouble: '<span class="spinner"></span> Running …'}
-        yield self._running(False) | self._ran(session, sql, index)
+        session.show_own(OWN_QUERY)
+        return panels.show(panel, session, OWN_QUERY) | {panel.tabs: gr.Tabs(selected="sql")}
+
+    def run_sql(self, sql: str, index: int | None, request: gr.Request) -> Iterator[Updates]:
+        """Run what stands in the editor; it belongs to the chosen answer, if to any. It can be stopped."""
+        session = self.session(request)
+        yield self._running(True) | {self.page.panel.trouble: '<span class="spinner"></span> Running …'}
+        yield self._running(False) | self._ran(session, sql, OWN_QUERY if index is None else index)
 
     def _ran(self, session: Session, sql: str, index: int) -> Updates:
         panel, kept = self.page.panel, session.kept
@@ -113,14 +117,15 @@ class Controller:
             ran = session.run_sql(sql, index)
         except OtherData as error:
             return {panel.trouble: f"⚠ {plain(str(error))}"}
-        if session.kept is not kept or index >= len(kept.view.turns):
+        turn = kept.view.turn(index)
+        if session.kept is not kept or turn is None:
             return {}  # another conversation is shown by now
         warn_if_not_kept(session)
-        updates: Updates = {panel.own: gr.update(visible=True), self.page.chat: messages(kept.view.turns)}
-        updates |= {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
+        updates: Updates = {panel.own: gr.update(visible=index != OWN_QUERY), self.page.chat: messages(kept.view.turns)}
+        updates |= {panel.trouble: panels.told_error(ran.error, sql), panel.words: panels.explained(session, sql)}
         if ran.error is not None:
             return updates
-        shown = panels.show_rows(panel, session, session.view.turns[index], index)
+        shown = panels.show_rows(panel, session, turn, index)
         rows = plain_rows_html(ran.columns, ran.rows, ran.row_count, ran.truncated)
         return updates | shown | {panel.trouble: f"✓ {shown[panel.caption]}\n\n{rows}"}
 
@@ -134,17 +139,15 @@ class Controller:
     def show_own(self, index: int | None, request: gr.Request) -> Updates:
         """The answer's own SQL and rows again."""
         session = self.session(request)
-        if index is not None and index < len(session.view.turns):
+        if index is not None and session.view.turn(index):
             session.show_own(index)
             warn_if_not_kept(session)
         return panels.show(self.page.panel, session, index) | {self.page.chat: messages(session.view.turns)}
 
     def other_sql(self, sql: str, index: int | None, request: gr.Request) -> Updates:
         """The model's own SQL instead of the statement that gives the rows as they are shown, or the other way round."""
-        session = self.session(request)
-        if index is None or index >= len(session.view.turns):
-            return {}
-        return panels.other_sql(self.page.panel, session.view.turns[index], sql)
+        turn = self.session(request).view.turn(index)
+        return {} if turn is None else panels.other_sql(self.page.panel, turn, sql)
 
     def export(self, sql: str, kind: Any, request: gr.Request) -> Updates:
         """The whole result of the SQL, not what is displayed of it."""
@@ -159,14 +162,12 @@ class Controller:
     def redraw(
         self, index: int | None, kind: str, x: int | None, y: int | None, every: bool, request: gr.Request
     ) -> Updates:
-        turn = -1 if index is None else index
+        turn = OWN_QUERY if index is None else index
         return panels.redraw(self.page.panel, self.session(request), turn, kind, x, y, bool(every))
 
     def decode_view(self, index: int | None, step: int | None, request: gr.Request) -> str:
-        turns = self.session(request).view.turns
-        if index is None or step is None or index >= len(turns) or step >= len(turns[index].steps):
-            return decoding_html(None)
-        return decoding_html(turns[index].steps[step])
+        turn = self.session(request).view.turn(index)
+        return decoding_html(turn.steps[step] if turn and step is not None and step < len(turn.steps) else None)
 
     def measure(self, request: gr.Request) -> Iterator[Updates]:
         """Decode the newest answer's steps plainly, and show its time next to theirs."""
@@ -213,6 +214,7 @@ def wire(workspace: Workspace, page: Page) -> Controller:
         page.blocks.unload(c.unload)
         on(page.chat.select, c.choose_message, None, panel.of_a_turn, show_progress="hidden")
         on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
+        on(page.side.query.click, c.new_query, None, [panel.tabs, *panel.of_a_turn])
         run_outputs = [panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows, page.chat]
         on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
         on(panel.halt.click, c.halt, None, None, queue=False)
@@ -366,7 +368,7 @@ _POLICY = (
     "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; img-src 'self' data: blob:; font-src 'self' data:; "
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )  # nothing is ever loaded from elsewhere, whatever a question, a cell or a shared file says
-SCRIPTS = ("page.js", "passes.js")
+SCRIPTS = ("page.js", "passes.js", "editor.js")
 SPARE_THREADS = 32  # for clicks, while each question that waits for the model holds a thread
 
 

@@ -120,11 +120,15 @@ class TurnView:
         return [step.record for step in self.steps if step.record]
 
 
+OWN_QUERY = -1  # in the place of a turn's number: SQL that a person wrote without a question
+
+
 class ConversationView:
-    """A conversation as it stands; `apply` takes the next event in."""
+    """A conversation as it stands; `apply` takes the next event in. `query`: the newest SQL that belongs to no question."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.turns: list[TurnView] = []
+        self.query = TurnView("")
         for event in events:
             self.apply(event)
 
@@ -138,10 +142,16 @@ class ConversationView:
         elif self.turns:
             _apply(self.turns[-1], event)
 
+    def turn(self, number: int | None) -> TurnView | None:
+        """The turn of that number, or what stands for it where it is OWN_QUERY."""
+        if number == OWN_QUERY:
+            return self.query
+        return self.turns[number] if number is not None and 0 <= number < len(self.turns) else None
+
     def _afterwards(self, event: Judged | Ran | Measured) -> None:
-        if not 0 <= event.turn < len(self.turns):
+        turn = self.turn(event.turn)
+        if turn is None:
             return
-        turn = self.turns[event.turn]
         if isinstance(event, Judged):
             turn.liked = event.liked
         elif isinstance(event, Measured):

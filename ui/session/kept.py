@@ -125,9 +125,10 @@ class KeptConversation:
         self._storing = threading.Lock()
 
     def later(self, event: Event) -> None:
-        """Something is said or done about a turn that is over."""
+        """Something is said or done about a turn that is over, or about none: a conversation begins with its first question."""
         self.view.apply(event)
-        self.store([event])
+        if self.id is not None:
+            self.store([event])
 
     def store(self, events: Sequence[Event]) -> None:
         """Append events; the first ones begin a conversation in the archive."""

@@ -166,7 +166,7 @@ class Rows:
 
 
 def rows_of(session: Session, turn: TurnView | None, index: int) -> Rows:
-    if turn is None or not turn.is_over:
+    if turn is None or not (turn.is_over or (turn.ran and turn.ran.error is None)):
         return Rows([], [], 0, False, NO_ROWS)
     if turn.unclear and turn.ran is None:
         return Rows([], [], 0, False, ASKED_BACK)

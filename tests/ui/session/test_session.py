@@ -20,7 +20,7 @@ from tests.decoding.models.random_heads import TAPPING
 from tests.ui.session.conftest import COUNT, MANY, PER_COUNTRY, PER_COUNTRY_OF_THEM, SCRIPT, WRONG, ask, rows
 from tests.ui.workspaces import bring, scripted_workspace, tiny_workspace
 from tools.result import OpenError
-from ui.session.conversation_view import ConversationView
+from ui.session.conversation_view import OWN_QUERY, ConversationView
 from ui.session.kept import Busy
 from ui.session.run import Question, retry_of
 from ui.session.services import GuestRules
@@ -86,6 +86,16 @@ def test_sql_by_hand_runs_under_the_same_guard(ada: Session) -> None:
         refused = ada.run_sql(hostile, 0).error
         assert refused is not None and refused["kind"] == "refused"
     assert ada.view.turns[0].ran is not None
+
+
+def test_sql_of_ones_own_needs_no_question_and_begins_no_conversation(workspace: Workspace, ada: Session) -> None:
+    ran = ada.run_sql("SELECT COUNT(*) FROM albums", OWN_QUERY)
+    assert ran.rows == ((4,),) and ada.view.query.ran == ran and not ada.view.turns
+    assert ada.kept.id is None, "nothing was asked, so nothing is stored"
+    ask(ada, COUNT)
+    ran = ada.run_sql("SELECT COUNT(*) FROM artists", OWN_QUERY)
+    assert ada.view.turns[0].ran is None, "it belongs to no answer"
+    assert ConversationView(workspace.archive.events("ada", ada.kept.id or "")).query.ran == ran
 
 
 def test_an_answer_has_its_own_result_back(workspace: Workspace, ada: Session) -> None:

@@ -1,0 +1,117 @@
+"""Guards, in a real browser, what is written and read in the panel: SQL of one's own, the table, the tabs."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.ui.browser import ask, chromium, open_browser, open_page, served, tab, until
+from tests.ui.workspaces import scripted_workspace
+
+if not os.environ.get("SQLAGENT_BROWSER"):
+    pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
+assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
+
+NAMES = "Names of artists?"
+SCRIPT = {NAMES: "SELECT name, country FROM artists ORDER BY name"}
+OFFERED = "#completions:not([hidden]) li"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT)) as where:
+        yield where
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """A page of a person who was never here before."""
+    context = browser.new_context(viewport={"width": 1360, "height": 860})
+    opened = open_page(context, address)
+    yield opened
+    assert opened.troubles == []
+    context.close()
+
+
+def new_query(page: Any) -> None:
+    """An empty editor that has the focus."""
+    page.click("#new-query")
+    page.wait_for_function("document.activeElement.closest('#sql')")
+
+
+def statement(page: Any) -> str:
+    return "\n".join(page.locator("#sql .cm-line").all_inner_texts())
+
+
+def test_sql_is_run_before_anything_was_asked(page: Any) -> None:
+    new_query(page)
+    page.keyboard.insert_text("SELECT title, year FROM albums WHERE year > 2014")
+    page.keyboard.press("ControlOrMeta+Enter")
+    until(page, "#trouble", "3 rows")
+    until(page, "#trouble table", "Low")
+    tab(page, "Result")
+    until(page, "#caption", "3 rows")
+    tab(page, "Chart")
+    page.wait_for_selector("#chart-kind")
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    until(page, "#table", "France")
+    assert "SQL of your own" not in page.input_value("#turn input"), "the answer's rows are shown"
+    page.click("#turn input")
+    page.click("[role=option]:has-text('SQL of your own')")
+    tab(page, "SQL")
+    until(page, "#sql", "2014")
+
+
+def test_an_error_of_ones_own_sql_names_and_marks_its_line(page: Any) -> None:
+    new_query(page)
+    page.keyboard.insert_text("SELECT title\nFROM albums\nWHERE yeer > 2014")
+    page.click("#run")
+    until(page, "#trouble", "yeer")
+    until(page, "#trouble", "Line 3:")
+    colour = "e => getComputedStyle(e).backgroundColor"
+    page.wait_for_function(f"({colour})(document.querySelectorAll('#sql .cm-line')[2]) !== 'rgba(0, 0, 0, 0)'")
+    assert page.locator("#sql .cm-line").first.evaluate(colour) == "rgba(0, 0, 0, 0)"
+
+
+def test_names_are_offered_and_taken_by_keyboard(page: Any) -> None:
+    new_query(page)
+    page.keyboard.type("select ti")
+    until(page, OFFERED, "title")
+    page.keyboard.press("Escape")
+    page.keyboard.type(" from alb")
+    until(page, OFFERED, "albums")
+    named = page.get_attribute("#sql .cm-content", "aria-activedescendant")
+    assert page.inner_text(f"#{named}").startswith("albums")
+    page.keyboard.press("Enter")
+    page.keyboard.type(" a where a.")
+    until(page, OFFERED, "title")
+    assert page.locator(OFFERED).count() == 4, "the columns of albums, by its alias"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert statement(page) == "select ti from albums a where a.title"
+    page.keyboard.type(" = 'al")
+    page.wait_for_selector(OFFERED, state="detached")
+    page.keyboard.press("ControlOrMeta+z")
+
+
+def test_what_is_offered_can_be_left(page: Any) -> None:
+    new_query(page)
+    page.keyboard.type("sel")
+    until(page, OFFERED, "select")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(OFFERED, state="detached")
+    page.keyboard.press("Enter")
+    assert statement(page).startswith("sel\n"), "Enter is a new line again"
+    page.keyboard.press("Control+ ")
+    until(page, OFFERED, "albums")
+    page.locator(f"{OFFERED}:has-text('albums')").first.click()
+    assert "albums" in statement(page) and page.evaluate("!!document.activeElement.closest('#sql')")
