@@ -169,9 +169,16 @@
     ["a[download]", "Download"],
     ["#incoming", "How the file is read"],
   ];
+  const OURS = [
+    ["#sql .cm-content", "SQL editor: Tab leaves it, Ctrl+Enter runs it, Ctrl+Space offers names"],
+    ["#table [role=grid]", "Rows of the result: a heading sorts them"],
+  ];
   const name = () => {
     document.querySelector("#incoming")?.setAttribute("role", "dialog");
-    document.querySelector("#sql .cm-content")?.setAttribute("aria-label", "SQL editor: Tab leaves it, Ctrl+Enter runs it");
+    OURS.forEach(([part, told]) => {
+      const named = document.querySelector(part);
+      if (named && named.ariaLabel !== told) named.ariaLabel = told; // the same again would call this again
+    });
     NAMES.forEach(([part, told]) => document.querySelectorAll(`${part}:not([aria-label]), ${part}[aria-label=""]`)
     .forEach((each) => each.innerText.trim() || each.setAttribute("aria-label", told)));
   };
@@ -248,7 +255,7 @@
     event.stopPropagation(); // else the click chooses the answer as well
     if (act === "link") return copyLink(button, Number(turn));
     tell({ act, turn: Number(turn), place: Number(place ?? 0) });
-    const asks = act === "edit" || (act === "say" && matchMedia("(pointer: fine)").matches); // no keyboard over a phone's answer
+    const asks = act === "edit" || (["say", "again"].includes(act) && matchMedia("(pointer: fine)").matches); // no keyboard over a phone's answer
     if (asks) document.querySelector("#question textarea")?.focus();
   }, { capture: true });
 

@@ -245,8 +245,9 @@ def build_page(workspace: Workspace) -> Page:
 
 _BRIDGE = """
 document.addEventListener("sqlagent:do", (event) => trigger("click", event.detail));
+document.addEventListener("sqlagent:sort", (event) => trigger("select", event.detail));
 watch("value", () => document.dispatchEvent(new CustomEvent("sqlagent:shows", { detail: props.value })));
-"""  # a click inside an answer, or Back, comes to the server; the id of the conversation that is shown goes to the address
+"""  # clicks inside an answer and on headings, and Back, come to the server; the id of the conversation goes to the address
 
 
 def _build_chat() -> gr.Chatbot:
@@ -276,6 +277,7 @@ _READABLE = {  # where the theme's own colours have a contrast below 4.5 (WCAG 2
     "button_primary_background_fill_dark": "*primary_700",
     "button_primary_background_fill_hover": "*primary_800",
     "button_primary_background_fill_hover_dark": "*primary_800",
+    "button_secondary_background_fill_hover_dark": "*primary_800",
     "input_placeholder_color": "*neutral_500",
     "input_placeholder_color_dark": "*neutral_300",
     "checkbox_label_background_fill_selected": "*primary_700",

@@ -12,7 +12,7 @@ from tools.sql.spelling import in_words
 from ui.session.conversation_view import OWN_QUERY, TurnView
 from ui.session.session import Session
 from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, picture, suggest
-from ui.views.data_html import FITTING_COLUMNS, NO_ROWS, Rows, column_widths, rows_of, table_of
+from ui.views.data_html import NO_ROWS, Rows, column_widths, in_order, rows_of, table_of
 from ui.views.passes import decoding_html
 from ui.views.savings_html import method_name, savings_html
 from ui.views.words import counted, fenced, plain
@@ -228,14 +228,27 @@ def show_rows(panel: Panel, session: Session, turn: TurnView | None, index: int)
     told = own.told
     if own.count > len(own.rows):
         told += f"; the first {len(own.rows):,} are shown, an export has them all"
-    sides = [f"right-{place}" for place, right in enumerate(own.at_right) if right]
-    widths, pinned = column_widths(own), len(own.columns) > FITTING_COLUMNS
-    shape: dict[str, Any] = {"column_widths": widths if pinned else [], "pinned_columns": int(pinned)}
-    table = gr.update(value=table_of(own), visible=bool(own.columns), elem_classes=sides, **shape)
+    seen, widths = bool(own.columns), column_widths(own)
+    table = gr.update(value=table_of(own), visible=seen, elem_classes=_sides(own), column_widths=widths)
     chart = show_chart(panel, own, suggest(own.columns, own.rows))
     exports = gr.update(visible=bool(own.columns))
     parts = {panel.caption: told, panel.table: table, panel.exports: exports}
     return parts | {panel.download: gr.update(visible=False)} | chart
+
+
+def _sides(own: Rows) -> list[str]:
+    return [f"right-{place}" for place, right in enumerate(own.at_right) if right]
+
+
+def sort_rows(panel: Panel, session: Session, index: int, column: int, descending: bool) -> Updates:
+    """The table in the order of one of its columns; a class says which."""
+    own = rows_of(session, session.view.turn(index), index)
+    if not 0 <= column < len(own.columns):
+        return {}
+    order = f"sorted-{column}-{'descending' if descending else 'ascending'}"
+    return {
+        panel.table: gr.update(value=table_of(in_order(own, column, descending)), elem_classes=[*_sides(own), order])
+    }
 
 
 def show_chart(panel: Panel, own: Rows, chart: Chart) -> Updates:

@@ -165,6 +165,12 @@ class Controller:
         turn = OWN_QUERY if index is None else index
         return panels.redraw(self.page.panel, self.session(request), turn, kind, x, y, bool(every))
 
+    def sort(self, index: int | None, data: gr.EventData, request: gr.Request) -> Updates:
+        """A heading of the table was clicked."""
+        said, turn = _given(data), OWN_QUERY if index is None else index
+        column, descending = _number(said.get("column")), bool(said.get("descending"))
+        return panels.sort_rows(self.page.panel, self.session(request), turn, column, descending)
+
     def decode_view(self, index: int | None, step: int | None, request: gr.Request) -> str:
         turn = self.session(request).view.turn(index)
         return decoding_html(turn.steps[step] if turn and step is not None and step < len(turn.steps) else None)
@@ -221,6 +227,7 @@ def wire(workspace: Workspace, page: Page) -> Controller:
         on(panel.own.click, c.show_own, [panel.turn], [*panel.of_a_turn, page.chat])
         on(panel.written.click, c.other_sql, [panel.sql, panel.turn], [panel.sql, panel.written])
         on(panel.export.click, c.export, [panel.sql, panel.export_kind], [panel.download])
+        on(page.bridge.select, c.sort, [panel.turn], [panel.table], show_progress="hidden")
         chart: list[Any] = [panel.chart_kind, panel.chart_x, panel.chart_y, panel.chart_every]
         for part in chart:
             chosen = [panel.turn, *chart]
@@ -368,7 +375,7 @@ _POLICY = (
     "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; img-src 'self' data: blob:; font-src 'self' data:; "
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )  # nothing is ever loaded from elsewhere, whatever a question, a cell or a shared file says
-SCRIPTS = ("page.js", "passes.js", "editor.js")
+SCRIPTS = ("page.js", "passes.js", "editor.js", "keys.js")
 SPARE_THREADS = 32  # for clicks, while each question that waits for the model holds a thread
 
 

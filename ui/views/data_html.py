@@ -8,7 +8,7 @@ The rows that are shown of an answer: those of its newest SQL, as far as they ar
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.observe.events import plain_rows
@@ -188,8 +188,20 @@ def rows_of(session: Session, turn: TurnView | None, index: int) -> Rows:
     return Rows(columns, rows[:MOST_ROWS], count, truncated, told, kinds)
 
 
+def in_order(own: Rows, column: int, descending: bool) -> Rows:
+    """The rows sorted by a column (0 is the first): numbers as numbers before texts, texts by their letters in either case, and
+    empty cells last in both directions."""
+
+    def key(row: list[Any]) -> tuple[bool, Any]:
+        cell = row[column]
+        return isinstance(cell, str), cell.casefold() if isinstance(cell, str) else cell
+
+    known = sorted((row for row in own.rows if row[column] is not None), key=key, reverse=descending)
+    return replace(own, rows=[*known, *(row for row in own.rows if row[column] is None)])
+
+
 def table_of(own: Rows) -> dict[str, Any]:
-    """The rows for a table: raw cells, by which it sorts, with what is written in each and on which side."""
+    """The rows for a table: raw cells, with what is written in each and on which side."""
     columns = [[row[place] for row in own.rows] for place in range(len(own.columns))]
     written = [_written(cells, own.kinds[place] if own.kinds else "") for place, cells in enumerate(columns)]
     sides = ["text-align: right" if right else "" for right in own.at_right]
@@ -197,16 +209,18 @@ def table_of(own: Rows) -> dict[str, Any]:
     return {"headers": own.columns, "data": own.rows, "metadata": metadata}
 
 
-FITTING_COLUMNS = 6  # more have widths of their own, and the first of them stays when the others are scrolled
-_WIDTHS, _SIGN_PX, _EDGES_PX = (72, 320), 8, 40
+_WIDTHS, _FIRST_PX, _SIGN_PX, _EDGES_PX = (72, 320), 170, 8, 40
+_PANEL_PX = 370  # of a table without its row numbers
 
 
 def column_widths(own: Rows) -> list[int]:
-    """A width for each column by what is in it, within bounds."""
+    """Pixels for each column by what is in it, within bounds, where they do not fit next to each other; otherwise none. The
+    first of them stays in sight when the others are scrolled, so it is narrower."""
     longest = [
         max([len(name), *(len(str(row[place])) for row in own.rows[:200])]) for place, name in enumerate(own.columns)
     ]
-    return [min(_WIDTHS[1], max(_WIDTHS[0], _SIGN_PX * length + _EDGES_PX)) for length in longest]
+    widths = [min(_WIDTHS[1], max(_WIDTHS[0], _SIGN_PX * length + _EDGES_PX)) for length in longest]
+    return [min(widths[0], _FIRST_PX), *widths[1:]] if sum(widths) > _PANEL_PX else []
 
 
 def _written(cells: list[Any], kind: Any) -> list[str]:

@@ -1,6 +1,7 @@
 """Guards, in a real browser, what is written and read in the panel: SQL of one's own, the table, the tabs."""
 
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,12 @@ if not os.environ.get("SQLAGENT_BROWSER"):
 assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
 
 NAMES = "Names of artists?"
-SCRIPT = {NAMES: "SELECT name, country FROM artists ORDER BY name"}
+MANY, WIDE = "Many?", "Wide?"
+SCRIPT = {
+    NAMES: "SELECT name, country FROM artists ORDER BY name",
+    MANY: "SELECT 'n' || i AS word, i AS id, CASE WHEN i > 0 THEN (i * 7919) % 1000 - 500 END AS n FROM range(1000) AS t(i)",
+    WIDE: f"SELECT 'the name of thing ' || i AS name, {', '.join(f'1 AS t{n}' for n in range(9))} FROM range(30) AS t(i)",
+}
 OFFERED = "#completions:not([hidden]) li"
 
 
@@ -115,3 +121,83 @@ def test_what_is_offered_can_be_left(page: Any) -> None:
     until(page, OFFERED, "albums")
     page.locator(f"{OFFERED}:has-text('albums')").first.click()
     assert "albums" in statement(page) and page.evaluate("!!document.activeElement.closest('#sql')")
+
+
+def amounts(page: Any) -> list[str]:
+    return [str(text) for text in page.locator("#table [role=gridcell][data-col='2']").all_inner_texts()[:3]]
+
+
+def test_a_heading_sorts_the_table_and_says_so(page: Any) -> None:
+    """By raw numbers: as texts, 99 comes after 499. What is empty comes last either way."""
+    ask(page, MANY)
+    until(page, "#caption", "1,000 rows")
+    page.wait_for_selector("#table th[data-heading='2'][aria-sort=none]")
+    began = time.perf_counter()
+    page.click("#table th[data-heading='2']")
+    page.wait_for_selector("#table th[data-heading='2'][aria-sort=ascending]")
+    page.wait_for_function("document.querySelector('#table [role=gridcell][data-col=\"2\"]').innerText === '-499'")
+    print(f"1,000 rows are sorted in {time.perf_counter() - began:.2f} s")
+    assert amounts(page) == ["-499", "-498", "-497"]
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#table th[data-heading='2'][aria-sort=descending]")
+    page.wait_for_function("document.querySelector('#table [role=gridcell][data-col=\"2\"]').innerText === '499'")
+    assert amounts(page) == ["499", "498", "497"]
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press(" ")
+    page.wait_for_selector("#table th[data-heading='1'][aria-sort=ascending]")
+    assert page.locator("#table th[tabindex='0']").count() == 1, "the headings are one tab stop"
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    page.wait_for_function("!document.querySelector('#table th[aria-sort$=scending]')")
+
+
+def test_a_row_of_tabs_is_one_tab_stop(page: Any) -> None:
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    page.wait_for_selector("#tabs [role=tab][aria-selected=true][tabindex='0']")
+    assert (
+        page.locator("#tabs [role=tab][tabindex='0']").count()
+        == page.locator("#side [role=tab][tabindex='0']").count()
+        == 1
+    )
+    page.focus("#tabs [role=tab][aria-selected=true]")
+    focused = "() => [document.activeElement.innerText.trim(), document.activeElement.ariaSelected]"
+    for key, name in (("ArrowRight", "Chart"), ("End", "Speed"), ("ArrowRight", "Result"), ("ArrowLeft", "Speed")):
+        page.keyboard.press(key)
+        page.wait_for_function(f"(name) => String(({focused})()) === name + ',true'", arg=name)
+    page.keyboard.press("Shift+Tab")
+    assert not page.evaluate("!!document.activeElement.closest('#tabs [role=tablist]')")
+
+
+def test_the_focus_outlives_what_is_drawn_anew(page: Any) -> None:
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    tab(page, "SQL")
+    until(page, "#sql", "ORDER BY")
+    page.focus("#run")
+    page.keyboard.press("Enter")
+    until(page, "#trouble", "3 rows")
+    page.wait_for_function("document.activeElement.id === 'run'")
+    page.focus("#chat #star-0")
+    page.keyboard.press("Enter")
+    until(page, "#chat", "★")
+    page.wait_for_function("document.activeElement.id === 'star-0'")
+
+
+def test_a_click_on_an_earlier_answer_brings_its_rows(page: Any) -> None:
+    ask(page, MANY)
+    until(page, "#caption", "1,000 rows")
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    page.locator("#chat .bot .card").first.click(position={"x": 200, "y": 60})
+    until(page, "#caption", "1,000 rows")
+
+
+def test_the_first_column_stays_when_the_others_are_scrolled(page: Any) -> None:
+    ask(page, WIDE)
+    until(page, "#caption", "30 rows")
+    first = page.wait_for_selector("#table [role=gridcell][data-col='0']")
+    before = first.bounding_box()["x"]
+    page.eval_on_selector("#table .virtual-table-viewport", "e => { e.scrollLeft = 300 }")
+    page.wait_for_function("document.querySelector('#table [data-col=\"1\"]').getBoundingClientRect().x < 900")
+    assert first.bounding_box()["x"] == before

@@ -127,6 +127,23 @@ def test_the_table_writes_numbers_as_people_read_them_and_keeps_them_to_sort_by(
     assert by_hand["metadata"]["display_value"] == [["–", "12345.678"]]
 
 
+def test_a_clicked_heading_sorts_numbers_as_numbers_and_leaves_what_is_empty_at_the_end(site: Site) -> None:
+    """Gradio's own order took empty cells for zeros. What the page names is no column: nothing happens."""
+    visitor, panel = site.visitor("a"), site.page.panel
+    site.ask(visitor, SUMS)
+    site.run("SELECT * FROM (VALUES (9, 'b'), (NULL, 'C'), (-10, 'a'), (100, NULL)) AS v(n, word)", 0, visitor)
+
+    def ordered(column: Any, descending: bool) -> list[Any]:
+        data = gr.EventData(None, {"column": column, "descending": descending})
+        table = site.controller.sort(0, data, visitor).get(panel.table)
+        return [table["elem_classes"][-1], *([row[column] for row in table["value"]["data"]])] if table else []
+
+    assert ordered(0, False) == ["sorted-0-ascending", -10, 9, 100, None]
+    assert ordered(0, True) == ["sorted-0-descending", 100, 9, -10, None]
+    assert ordered(1, False) == ["sorted-1-ascending", "a", "b", "C", None]
+    assert ordered(2, False) == ordered("n", False) == []
+
+
 def test_the_sql_of_an_answer_gives_the_rows_on_the_screen(site: Site) -> None:
     """Run without a change, the SQL once lost columns that stood on the screen, and its headings were `count_star()`."""
     visitor, panel = site.visitor("a"), site.page.panel

@@ -286,8 +286,10 @@ def test_only_kinds_that_fit_are_offered(columns: list[str], rows: list[list[Any
 
 def test_a_wide_table_has_widths_and_keeps_its_first_column_in_sight() -> None:
     """Of 40 columns all were as narrow, and the first was gone at once."""
-    own = Rows(["id", "a note"], [[1, "x" * 500], [20, None]], 2, False, "")
-    assert column_widths(own) == [72, 320]
+    note, id = "x" * 500, 1
+    assert column_widths(Rows(["id", "a note"], [[id, note], [20, None]], 2, False, "")) == [72, 320]
+    assert column_widths(Rows(["a note", "id"], [[note, id], [None, 20]], 2, False, "")) == [170, 72]
+    assert column_widths(Rows(["id", "n"], [[1, 2]], 1, False, "")) == [], "they fit"
 
 
 def test_the_schema_browser_escapes_and_shows_keys() -> None:
