@@ -22,7 +22,7 @@ MOST_BARS, MOST_POINTS, MOST_SERIES = 40, 2000, 8
 NO_VALUE = "(no value)"  # the bar of NULL
 _DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T]\d\d:\d\d.*)?")
 _TIME_NAME = re.compile(r"\b(year|month|week|day|date|quarter)s?\b")
-_KEY_NAME = re.compile(r"(^|_)id$")
+_KEY_NAME = re.compile(r"(^|[_ ])id$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,7 @@ def test_an_unknown_plain_time_is_not_called_a_saving() -> None:
         (["age", "price"], [[1, 2.0], [3, 4.0]], "scatter", "age", "price"),
         (["genre_id", "n"], [[1, 9], [2, 24]], "bar", "genre_id", "n"),
         (["id", "name", "price"], [[1, "a", 2.0], [2, "b", 3.0]], "bar", "name", "price"),
+        (["genre", "albums", "genre id"], [["Jazz", 24, 2], ["Soul", 22, 8]], "bar", "genre", "albums"),
         (["n"], [[5]], "none", "", ""),
         (["a", "b"], [["x", "y"], ["z", "w"]], "none", "", ""),
         ([], [], "none", "", ""),
