@@ -16,7 +16,7 @@ from tools.linking.mentions import QuestionContext
 from tools.linking.word_forms import keys, name_stems, stem
 from tools.repair.rules import applied, rules_of
 from tools.result import Result
-from tools.review import Finding, Review, Run, gravest_first
+from tools.review import Finding, Review, Run, gravest_first, repeated_by_joins
 from tools.sql.scope import parse_or_nothing, type_kind
 
 MEANT = 0.9
@@ -40,7 +40,8 @@ def with_question(
 ) -> Review:
     """The review, and what the question and our `answer` to it, if there is one, say of the SQL."""
     tree = parse_or_nothing(found.sql, database.dialect)[0]
-    more = list(_unused(tree, database, run, question, evidence))
+    more = [*_unused(tree, database, run, question, evidence)]
+    more += repeated_by_joins(found.sql, database, run, question)
     more += _readings(found, tree, database, run, answer) if answer else ()
     return replace(found, findings=gravest_first([*found.findings, *more]))
 

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from tools.databases.database import Database
 from tools.databases.guarded_database import largest_step
+from tools.linking.word_forms import keys, name_words, stem, word_set
 from tools.result import QueryError, Result
 from tools.schema import ColumnRef, Schema, Table
 from tools.sql.join_graph import edges, joinable
@@ -79,6 +80,16 @@ def review(sql: str, database: Database, run: Run) -> Review:
     case = _Case(parse_or_nothing(sql, database.dialect)[0], database.schema(), run)
     found = [*chain.from_iterable(check(case) for check in _CHECKS), *case.unanswered, *_cost(database, sql)]
     return Review(sql, database.dialect, _reads(case), gravest_first(found))
+
+
+def repeated_by_joins(sql: str, database: Database, run: Run, question: str) -> tuple[Finding, ...]:
+    """What joins repeat in a SELECT that runs, with the counter-queries that prove it: rows that are added up, averaged or
+    counted, rows of the result, and what the question asks the number of."""
+    trees = parse_or_nothing(sql, database.dialect)
+    if len(trees) != 1 or trees[0].find(exp.Join) is None:
+        return ()
+    case = _Case(trees[0], database.schema(), run)
+    return (*multiplied_totals(case), *repeated_rows(case), *_asked_number(case, question))
 
 
 class _Case:
@@ -234,6 +245,41 @@ def multiplied_totals(case: _Case) -> Iterator[Finding]:
             found = [_repeated(case, part, each, part.keys_of("group")) for each in whole]
             if found[0] and all(found):
                 yield Finding("multiplied_rows", "warning", f"{case.text(total)} takes {found[0][0]}", found[0][1])
+
+
+_HOW_MANY = re.compile(
+    r"\b(?:how many|(?:the|total|most|least|highest|lowest|largest|smallest|greatest) number of)\b", re.IGNORECASE
+)
+_BETWEEN = word_set("a all different distinct individual of our separate single such the these unique your")
+
+
+def _asked_number(case: _Case, question: str) -> Iterator[Finding]:
+    """Counts of a join's rows where the question asks how many rows there are of a table of it, which come several times."""
+    part = case.root
+    counts = [each for each in part.own(exp.Count) if not each.find_ancestor(exp.Window)] if part else []
+    if (
+        part is None
+        or len(part.entries) < 2
+        or not counts
+        or any(isinstance(each.this, exp.Distinct) for each in counts)
+    ):
+        return
+    asked = [keys(question[found.end() :]) for found in _HOW_MANY.finditer(question)]
+    for entry in part.entries:
+        table = entry.item.table
+        if table is None or not any(_counts_what(table.name, words) for words in asked):
+            continue
+        if found := _repeated(case, part, [entry], part.keys_of("group")):
+            told = f"The question asks for the number of {table.name}; this counts {found[0]}"
+            yield Finding("multiplied_rows", "warning", told, found[1])
+
+
+def _counts_what(table: str, words: Sequence[str]) -> bool:
+    """Whether the words behind "how many" begin with the table's name in the plural: movie reviews are no movies."""
+    name = [stem(word) for word in name_words(table)]
+    said = [word for word in words if word not in _BETWEEN][: len(name)]
+    is_plural = bool(said) and stem(said[-1]) != said[-1] and not said[-1].endswith("ie")  # a movie has the stem movy
+    return is_plural and list(map(stem, said)) == name
 
 
 def _counts_rows(total: exp.Expr) -> bool:

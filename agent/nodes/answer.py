@@ -35,6 +35,7 @@ from agent.presentation.shown import Shown
 from agent.state import Attempt, State
 from tools.linking.taught import Definition
 from tools.result import QueryError, Result
+from tools.review import Run, repeated_by_joins
 
 QUICK_MS = 2000
 
@@ -135,7 +136,11 @@ def _judged_by_result(state: State, toolbox: AgentContext) -> dict[str, Any] | N
     """The judgement where the result itself is doubtful; not on SQL that a person wrote or chose."""
     if toolbox.shown is None or state["example"] or state["chosen"] or not toolbox.options.confidence:
         return None
-    found = result_doubts(asked(state), state["sql"], toolbox.shown, toolbox.database.schema())
+    question, sql = asked(state), state["sql"]
+    found = result_doubts(question, sql, toolbox.shown, toolbox.database.schema())
+    if _was_quick(toolbox):
+        repeated = repeated_by_joins(sql, toolbox.database, _quick_run(toolbox), question)
+        found += [each.sentence for each in repeated[:1]]
     known = state["judgement"] or {"confidence": None, "doubts": [], "features": {}}
     return {**known, "probably_wrong": True, "doubts": [*found, *known["doubts"]]} if found else None
 
@@ -152,10 +157,18 @@ def _shown(toolbox: AgentContext, sql: str) -> Shown | None:
     result = toolbox.result
     if result is None:
         return None
-    if not toolbox.options.present or result.wall_ms > QUICK_MS:
+    if not toolbox.options.present or not _was_quick(toolbox):
         return plainly(result)
-    limits = replace(toolbox.limits, deadline_s=min(toolbox.limits.deadline_s, QUICK_MS / 1e3))
-    run = partial(run_sql, toolbox.trail, toolbox.database, limits=limits)
     labels = toolbox.options.knowledge.labels
-    presenting = partial(present, result, sql, toolbox.database.schema(), run, labels)
+    presenting = partial(present, result, sql, toolbox.database.schema(), _quick_run(toolbox), labels)
     return toolbox.optional("present", presenting, None) or plainly(result)
+
+
+def _was_quick(toolbox: AgentContext) -> bool:
+    """Whether further queries about the result may run."""
+    return toolbox.result is not None and toolbox.result.wall_ms <= QUICK_MS
+
+
+def _quick_run(toolbox: AgentContext) -> Run:
+    limits = replace(toolbox.limits, deadline_s=min(toolbox.limits.deadline_s, QUICK_MS / 1e3))
+    return partial(run_sql, toolbox.trail, toolbox.database, limits=limits)

@@ -10,7 +10,7 @@ import pytest
 from tools.databases.database import Database
 from tools.databases.open_database import open_database, restricted
 from tools.result import Result
-from tools.review import Finding, Review, TableRead, review
+from tools.review import Finding, Review, TableRead, repeated_by_joins, review
 
 SHOP = """
 CREATE TABLE customer (id INTEGER PRIMARY KEY, name VARCHAR, city VARCHAR);
@@ -105,6 +105,24 @@ RIGHT = [
 @pytest.mark.parametrize("sql", RIGHT)
 def test_a_right_query_is_not_warned_of(shop: Database, sql: str) -> None:
     assert warned(shop, sql) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "is_told"),
+    [
+        ("How many customers have bought something?", True),
+        ("What is the total number of different customers with a sale?", True),
+        ("How many customer purchases are there?", False),
+        ("How many sales are there with a customer?", False),
+        ("Name and customer number of customers with sales", False),
+    ],
+)
+def test_what_the_question_counts_comes_once(shop: Database, question: str, is_told: bool) -> None:
+    """Guards against the number of a join's rows for the number of customers, and against compounds taken for the table."""
+    sql = "SELECT COUNT(*) FROM customer c JOIN sale s ON s.customer_id = c.id"
+    found = repeated_by_joins(sql, shop, shop.execute, question)
+    told = ["The question asks for the number of customer; this counts 1 row of customer several times"] * is_told
+    assert [each.sentence.partition(",")[0] for each in found] == told
 
 
 def test_two_branches_of_a_join_multiply_a_count(shop: Database) -> None:

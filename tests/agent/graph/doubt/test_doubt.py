@@ -233,3 +233,31 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps({"bias": "much"}))
     with pytest.raises(ModelUnavailable, match="is damaged"):
         read_calibration(tmp_path)
+
+
+JOINED = "FROM singer JOIN concert ON concert.singer_id = singer.singer_id"
+
+
+@pytest.mark.parametrize(
+    ("question", "sql", "doubt"),
+    [
+        (
+            "What is the total age of singers with a concert?",
+            f"SELECT SUM(singer.age) {JOINED}",
+            "SUM(singer.age) takes",
+        ),
+        ("How many singers have a concert?", f"SELECT COUNT(*) {JOINED}", "asks for the number of singer;"),
+        (
+            "Which singers have a concert?",
+            f"SELECT singer.name {JOINED}",
+            "The result has 1 row of singer several times",
+        ),
+        ("How many concerts did singers give?", f"SELECT COUNT(*) {JOINED}", ""),
+        ("How many different singers have a concert?", f"SELECT COUNT(DISTINCT singer.singer_id) {JOINED}", ""),
+    ],
+)
+def test_rows_that_a_join_repeats_are_told(talk: Talk, question: str, sql: str, doubt: str) -> None:
+    """Guards against "3 singers." where two have given three concerts: `sqlagent check` named it, an answer did not."""
+    answer = talk(PLAN, sql, repair=False).ask(question)
+    assert (answer.sql, answer.probably_wrong) == (sql, bool(doubt))
+    assert not doubt or doubt in answer.doubts[0], answer.doubts
