@@ -279,8 +279,9 @@ def _told(state: State, toolbox: AgentContext, links: Sequence[Link], values: Se
     if not (options.present and options.hints and options.values and alone) or helped:
         return None
     said = question.casefold()
-    for value in values:
-        said = said.replace(value.phrase.casefold(), "")
+    names = [each.column or each.table for each in links if each.score >= 1]
+    for named in (*(value.phrase for value in values), *(name for name in names if not name.isascii())):
+        said = said.replace(named.casefold(), "")
     if toolbox.profile.raw and in_another_language(said):
         return ENGLISH_ONLY
     schema, name = toolbox.database.schema(), toolbox.database.name

@@ -10,7 +10,7 @@ from sqlglot import exp
 from agent.presentation.shown import Shown
 from tools.linking.match_values import in_one_spelling
 from tools.linking.mentions import with_plain_numbers
-from tools.linking.word_forms import keys, name_words
+from tools.linking.word_forms import fold, keys, name_words, stands_in
 from tools.schema import Schema
 from tools.sql.scope import parse_or_nothing
 
@@ -40,6 +40,7 @@ def result_doubts(question: str, sql: str, shown: Shown, schema: Schema) -> list
         _repeated(shown),
         _no_share(question, trees[0], shown),
         _one_for_each(question, trees[0], shown),
+        _unused_name(question, trees[0], schema),
     ]
     return [each for each in found if each]
 
@@ -172,6 +173,18 @@ def _units(words: Collection[str], kind: str) -> set[str]:
     *before, last = words
     known = {*(word for word in before if len(word) > 1 and word != "min"), last} - _CALENDAR
     return {unit for word in known & _UNIT_OF.keys() for of, unit in (_UNIT_OF[word],) if of == kind}
+
+
+def _unused_name(question: str, tree: exp.Expr, schema: Schema) -> str:
+    """A name in other letters than a question's own means what is called so."""
+    names = [each for table in schema.tables for each in (table.name, *(column.name for column in table.columns))]
+    said = {name for name in names if not name.isascii() and stands_in(name, question)}
+    used = {fold(node.name) for node in tree.find_all(exp.Identifier)}
+    whole = sorted(name for name in said if not any(name in other and name != other for other in said))
+    unused = [name for name in whole if fold(name) not in used]
+    if not unused or any(select.is_star for select in tree.find_all(exp.Select)):
+        return ""
+    return f"The question names {unused[0]}, which this doesn't use."
 
 
 def pooled(sql: str, shown: Shown, dialect: str) -> str:

@@ -22,6 +22,7 @@ from tools.linking.word_forms import (
     name_words,
     other_words,
     split,
+    stands_in,
     stem,
     word_set,
 )
@@ -148,6 +149,7 @@ class _Said:
     `rarity`: the weights of the words of the schema's names.
     """
 
+    question: str
     said: _Words
     meant: _Words
     rarity: Mapping[str, float]
@@ -160,7 +162,7 @@ class _Said:
         words = [word.key for word in split(question)]
         every = [stem(word) for word in words]
         ranked = [(stem(word),) for word in implied_words(words)] if implied else []
-        return cls(_Words.of(every), _Words.of(*other_words(every, rarity), *ranked), rarity)
+        return cls(question, _Words.of(every), _Words.of(*other_words(every, rarity), *ranked), rarity)
 
     def score(self, name: str) -> float:
         """The share of the name's words that the question contains, weighted by how rare they are."""
@@ -169,6 +171,8 @@ class _Said:
         return self._scores[name]
 
     def _score(self, name: str) -> float:
+        if not name.isascii() and stands_in(name, self.question):
+            return 1.0
         words = [stem(word) for word in name_words(name)]
         whole = self.whole("".join(words)) if len(words) > 1 else 0.0
         if whole:

@@ -86,6 +86,25 @@ def fold(text: str) -> str:
     return "".join(letter for letter in decomposed if not unicodedata.combining(letter)).casefold()
 
 
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR")
+
+
+def stands_in(name: str, text: str) -> bool:
+    """Whether a text has a name as it is written but for case and accents: as a word, or anywhere where the name begins or ends
+    in a script that puts no spaces between words, or joins endings to them.
+
+    >>> stands_in("销售额", "哪个店铺的销售额最高"), stands_in("Größe", "the grösse of each"), stands_in("été", "étés")
+    (True, True, False)
+    """
+    folded = fold(name.strip())
+    if not folded:
+        return False
+    before, after = (
+        "" if unicodedata.name(end, "").startswith(_UNSPACED) else r"\b" for end in (folded[0], folded[-1])
+    )
+    return re.search(before + re.escape(folded) + after, fold(text)) is not None
+
+
 def split(text: str) -> list[Word]:
     """The words of a text; their keys lack possessive endings and apostrophes.
 

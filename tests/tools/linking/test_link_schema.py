@@ -79,6 +79,16 @@ def test_names_abbreviations_and_comments(question: str, table: str, column: str
     assert not column or best_column == column
 
 
+@pytest.mark.parametrize(
+    "question", ["Which 店铺 has the highest 销售额?", "哪个店铺的销售额最高?", "Which店铺 has most销售额的合计"]
+)
+def test_names_stand_between_letters_of_a_script_without_spaces(question: str) -> None:
+    """Guards against linking by words alone: 店铺的销售额 is one word, and two names."""
+    schema = Schema((_table("销售", "编号 店铺 销售额 日期"), _table("员工", "姓名")), "sqlite")
+    best = {(entry.table, entry.column) for entry in link(schema, question) if entry.score >= 1}
+    assert best >= {("销售", "店铺"), ("销售", "销售额")} and not best & {("员工", None), ("销售", "日期")}
+
+
 def test_every_table_has_a_link_best_first() -> None:
     """Guards against a table that no prompt can hold because nothing links to it."""
     links = link(SCHOOL, "weights of pets")

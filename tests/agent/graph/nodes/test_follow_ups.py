@@ -5,7 +5,9 @@ Guards asking back: only askers who can choose are offered the meanings of an un
 What linking finds reaches the prompt, less what a question hardly means.
 """
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -347,3 +349,17 @@ def test_a_question_in_another_language_is_told_so(talk: Talk, question: str) ->
     told = talk(PLAN, COUNT).ask(question)
     assert (told.answer, told.sql, told.error) == (ENGLISH_ONLY, None, None)
     assert talk(PLAN, COUNT, profile="chat").ask(question).answer != ENGLISH_ONLY
+
+
+def test_names_in_other_letters_are_no_other_language(talk: Talk, tmp_path: Path) -> None:
+    """A short question is mostly names, where a database's names are Chinese. Those in English are said in English."""
+    assert talk(PLAN, COUNT).ask("singer 王菲").answer != ENGLISH_ONLY
+    with closing(sqlite3.connect(tmp_path / "sales.sqlite")) as connection:
+        connection.executescript('CREATE TABLE "销售" ("店铺" TEXT, "销售额" REAL); INSERT INTO "销售" VALUES (1, 2);')
+    sql = 'SELECT "店铺", SUM("销售额") FROM "销售" GROUP BY "店铺"'
+    with closing(open_database(tmp_path / "sales.sqlite", engine="sqlite")) as database:
+        model = ScriptedModel(responses=["plan", sql])
+        answer = Conversation(AgentContext(database, model, load_profile("compact"), AgentOptions())).ask(
+            "销售额 per 店铺"
+        )
+    assert answer.sql == sql, answer.answer

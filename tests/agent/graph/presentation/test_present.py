@@ -389,6 +389,29 @@ def test_a_number_that_is_compared_in_another_unit_is_doubted(question: str, con
     assert [doubt in each for each in found] == ([True] if doubt else []), found
 
 
+@pytest.mark.parametrize(
+    ("question", "sql", "doubt"),
+    [
+        ("Which 店铺 has the highest 销售额?", 'SELECT MAX("店铺") FROM "销售"', "names 销售额, which"),
+        ("店铺的销售额", 'SELECT "店铺" FROM "销售"', "names 销售额, which"),
+        ("Which 店铺 has the highest 销售额?", 'SELECT "店铺" FROM "销售" ORDER BY "销售额" DESC LIMIT 1', ""),
+        ("What is the 销售额 in all?", 'SELECT SUM("销售额") FROM "销售"', ""),
+        ("Show all with 店铺 and 销售额", 'SELECT * FROM "销售"', ""),
+    ],
+)  # fmt: skip
+def test_a_name_in_other_letters_must_be_used(tmp_path: Path, question: str, sql: str, doubt: str) -> None:
+    """ "Which 店铺 has the highest 销售额?" was once answered with MAX(店铺), without a word."""
+    with closing(sqlite3.connect(tmp_path / "sales.sqlite")) as connection:
+        connection.executescript("""CREATE TABLE "销售" ("店铺" TEXT, "销售额" REAL);
+            INSERT INTO "销售" VALUES ('北京', 120.5), ('上海', 300);""")
+    with closing(open_database(tmp_path / "sales.sqlite", engine="sqlite")) as database:
+        result = database.execute(sql)
+        assert isinstance(result, Result)
+        shown = present(result, sql, database.schema(), database.execute, {})
+        found = result_doubts(question, sql, shown, database.schema())
+    assert [doubt in each for each in found] == [True] * bool(doubt), found
+
+
 def test_readings_differ_in_words_and_results_are_told_in_short(shop: Database) -> None:
     own, other = "SELECT title FROM albums WHERE released = 2010", "SELECT title FROM albums WHERE released = 2011"
     assert difference(other, own, shop.schema()) == "only where released is 2011"
