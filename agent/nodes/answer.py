@@ -33,6 +33,7 @@ from agent.presentation.present import plainly, present
 from agent.presentation.sentence import sentence
 from agent.presentation.shown import Shown
 from agent.state import Attempt, State
+from tools.linking.mentions import SURE
 from tools.linking.taught import Definition
 from tools.result import QueryError, Result
 from tools.review import Run, repeated_by_joins
@@ -137,7 +138,13 @@ def _judged_by_result(state: State, toolbox: AgentContext) -> dict[str, Any] | N
     if toolbox.shown is None or state["example"] or state["chosen"] or not toolbox.options.confidence:
         return None
     question, sql = asked(state), state["sql"]
-    found = result_doubts(question, sql, toolbox.shown, toolbox.database.schema())
+    taught = (
+        *toolbox.options.knowledge.about(question),
+        *(name for name, _ in toolbox.options.knowledge.meant(question)),
+    )
+    surely = (match.phrase for match in values_of(state) if match.score >= SURE)
+    explained = " ".join((state["evidence"], *taught, *surely))
+    found = result_doubts(question, sql, toolbox.shown, toolbox.database.schema(), explained)
     if _was_quick(toolbox):
         repeated = repeated_by_joins(sql, toolbox.database, _quick_run(toolbox), question)
         found += [each.sentence for each in repeated[:1]]

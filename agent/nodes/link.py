@@ -91,6 +91,7 @@ _ANYBODY = word_set(
     "anyone anybody anything everyone everybody everything someone somebody something nobody nothing thing"
 )
 _ROWS = word_set("row rows record records entry entries data column columns table tables")
+_PERIODS = word_set("day week month quarter year daily weekly monthly quarterly yearly")
 _POINTING = word_set("it its they them their these those")
 _WHOLE = word_set("row rows record records entry entries data dataset everything contents")
 _COUNTING = word_set("how many count number total")
@@ -166,6 +167,8 @@ def nothing_about(
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"),)),), "sqlite")
     >>> nothing_about("What is the weather?", shop, (), ())
     'Nothing here is about “weather”. There is one table: albums. Ask, for example: How many albums are there?'
+    >>> str(nothing_about("Revenue per month", shop, (), ())).partition(".")[0]
+    'Nothing here is about “Revenue”'
     >>> nothing_about("How many are there?", shop, (), ())
     >>> nothing_about("How many rows are there?", shop, (), ())
     """
@@ -173,6 +176,7 @@ def nothing_about(
     if _NAMED.search(question) or len(said) < FEWEST_WORDS or any(word.key in _POINTING for word in said):
         return None
     words = [word for word in said if word.key not in STOP_WORDS | _ANYBODY | _ROWS]
+    words = [word for word in words if stem(word.key) not in _PERIODS] or words
     known = {stem(word) for word in keys(name)} | name_stems(name)
     if not words or values or any(link.score > 0 for link in links) or any(stem(word.key) in known for word in words):
         return None

@@ -10,7 +10,7 @@ from sqlglot import exp
 from agent.presentation.shown import Shown
 from tools.linking.match_values import in_one_spelling
 from tools.linking.mentions import with_plain_numbers
-from tools.linking.word_forms import fold, keys, name_words, stands_in
+from tools.linking.word_forms import fold, keys, name_stems, name_words, other_words, split, stands_in, stem, word_set
 from tools.schema import Schema
 from tools.sql.scope import parse_or_nothing
 
@@ -24,10 +24,14 @@ _PER = re.compile(r"\bper\s+(?!cent\b|capita\b|hundred\b)(\w+)", re.I)
 _FEW = 6
 _SHARE_WORDS = {"share", "percentage", "percent", "proportion", "fraction", "ratio", "rate", "pct"}
 _AVERAGE_WORDS = {"average", "avg", "mean"}
+_MADE_UP = word_set("revenue revenues turnover sales income earnings proceeds takings profit profits margin margins")
+"""Amounts that are mostly computed from others, `price * quantity`, where no column is called so."""
+_DIFFERENCES = word_set("profit profits margin margins")
+_MONEY = word_set("amount amt total paid payment fee")
 
 
-def result_doubts(question: str, sql: str, shown: Shown, schema: Schema) -> list[str]:
-    """What is doubtful, a sentence each."""
+def result_doubts(question: str, sql: str, shown: Shown, schema: Schema, explained: str = "") -> list[str]:
+    """What is doubtful, a sentence each. `explained`: words of the question that were taught, or are values."""
     trees = parse_or_nothing(sql, schema.dialect)
     if len(trees) != 1:
         return []
@@ -40,6 +44,7 @@ def result_doubts(question: str, sql: str, shown: Shown, schema: Schema) -> list
         _repeated(shown),
         _no_share(question, trees[0], shown),
         _one_for_each(question, trees[0], shown),
+        _no_such_amount(question, trees[0], shown, schema, explained),
         _unused_name(question, trees[0], schema),
     ]
     return [each for each in found if each]
@@ -173,6 +178,35 @@ def _units(words: Collection[str], kind: str) -> set[str]:
     *before, last = words
     known = {*(word for word in before if len(word) > 1 and word != "min"), last} - _CALENDAR
     return {unit for word in known & _UNIT_OF.keys() for of, unit in (_UNIT_OF[word],) if of == kind}
+
+
+def _no_such_amount(question: str, tree: exp.Expr, shown: Shown, schema: Schema, explained: str) -> str:
+    """Where nothing is called revenue, a total of something else is none; what multiplies columns may be."""
+    said = {word.key: word.text for word in split(question) if word.key in _MADE_UP}
+    if not said:
+        return ""
+    texts = [text for table in schema.tables for text in (table.name, table.comment)]
+    texts += [text for table in schema.tables for column in table.columns for text in (column.name, column.comment)]
+    known = frozenset[str]().union(*map(name_stems, texts))
+    used = frozenset[str]().union(*(name_stems(node.name) for node in tree.find_all(exp.Column, exp.Table)))
+    totals = [node.this.name for node in tree.find_all(exp.AggFunc) if isinstance(node.this, exp.Column)]
+    is_money = any(not _MONEY.isdisjoint(name_words(name)) for name in totals)
+    for key, text in said.items():
+        meant = any(used.issuperset(phrase) for phrase in other_words([stem(key)], known))
+        made = tree.find(exp.Sub) if key in _DIFFERENCES else tree.find(exp.Mul, exp.Sub) or is_money
+        if not (stem(key) in known or key in keys(explained) or meant or made):
+            return f"“{text}” is no column here; this {_taken(shown)}."
+    return ""
+
+
+def _taken(shown: Shown) -> str:
+    """What the answer has for an amount."""
+    amounts = [column for column in shown.columns if column.kind == "amount"]
+    if shown.sorting and shown.columns[shown.sorting.place] in amounts:
+        amounts = [shown.columns[shown.sorting.place]]
+    if not amounts:
+        return "has no amount at all"
+    return f"counts {amounts[-1].counts}" if amounts[-1].counts else f"shows {amounts[-1].heading}"
 
 
 def _unused_name(question: str, tree: exp.Expr, schema: Schema) -> str:

@@ -261,3 +261,11 @@ def test_rows_that_a_join_repeats_are_told(talk: Talk, question: str, sql: str, 
     answer = talk(PLAN, sql, repair=False).ask(question)
     assert (answer.sql, answer.probably_wrong) == (sql, bool(doubt))
     assert not doubt or doubt in answer.doubts[0], answer.doubts
+
+
+def test_an_amount_that_nothing_is_called_is_told_unless_the_asker_explains_it(talk: Talk) -> None:
+    """Guards against "Maud has the most rounds: 2." for the driver with the highest turnover, with nothing said."""
+    sql, question = "SELECT COUNT(*) FROM concert", "What is the turnover of concerts?"
+    answer = talk(PLAN, sql, repair=False).ask(question)
+    assert answer.probably_wrong and answer.doubts[0] == "“turnover” is no column here; this counts concerts."
+    assert not talk(PLAN, sql, repair=False).ask(question, "turnover = number of concerts").probably_wrong

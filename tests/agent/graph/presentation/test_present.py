@@ -340,6 +340,12 @@ def test_what_was_done_is_said_in_one_line(explain: Explain, sql: str, told: str
         ("The number of albums per genre", "SELECT count(*) FROM albums", "about each genre"),
         ("The average price per album", "SELECT avg(price) FROM albums", ""),
         ("How many albums are there?", "SELECT count(*) FROM albums", ""),
+        ("Turnover per genre", f"SELECT genres.name, count(*) {BY_GENRE}", "“Turnover” is no column here; this counts albums."),
+        ("What is our total revenue?", "SELECT sum(price) FROM albums", "this shows total price"),
+        ("What is our total revenue?", "SELECT sum(price * released) FROM albums", ""),
+        ("What is the profit?", "SELECT sum(price * released) FROM albums", "“profit” is no column here"),
+        ("What is the profit?", "SELECT sum(price - released) FROM albums", ""),
+        ("Which genre has the best sales?", f"SELECT genres.name {BY_GENRE} LIMIT 1", "this has no amount at all"),
     ],
 )  # fmt: skip
 def test_a_result_that_has_not_the_form_asked_for_is_doubted(
@@ -387,6 +393,16 @@ def test_a_number_that_is_compared_in_another_unit_is_doubted(question: str, con
     shown = Shown((), ((1,),), ())
     found = result_doubts(question, f"SELECT count(*) FROM calls AS c WHERE {condition}", shown, CALLS)
     assert [doubt in each for each in found] == ([True] if doubt else []), found
+
+
+def test_an_amount_that_was_taught_or_is_a_value_is_not_doubted(explain: Explain, shop: Database) -> None:
+    """Guards against heading what a metric, the evidence, or a value such as "sales assistant" explains."""
+    sql = "SELECT sum(price) FROM albums"
+    assert result_doubts("What is our revenue?", sql, explain(sql), shop.schema(), "revenue = price") == []
+    counted = "SELECT count(*) FROM people"
+    assert (
+        result_doubts("How many sales assistants?", counted, explain(counted), shop.schema(), "sales assistants") == []
+    )
 
 
 @pytest.mark.parametrize(
