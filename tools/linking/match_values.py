@@ -9,9 +9,9 @@ that contain it, then misspelt ones; the longest phrase wins.
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from weakref import WeakKeyDictionary
@@ -21,6 +21,7 @@ from sqlglot import exp
 from tools.databases.choices import DistinctValues, Values, read_or_kept
 from tools.databases.database import Database
 from tools.linking.word_forms import (
+    JUDGING_WORDS,
     STOP_WORDS,
     Word,
     fold,
@@ -65,6 +66,7 @@ class ValueIndex:
     by_word: dict[str, list[Cell]] = field(default_factory=lambda: defaultdict(list))
     near: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     schema_words: set[str] = field(default_factory=set)
+    sizes: Counter[ColumnRef] = field(default_factory=Counter)  # how many values each column has
     incomplete: list[tuple[str, str]] = field(default_factory=list)
 
     def similar(self, word: str) -> list[tuple[str, float]]:
@@ -165,6 +167,7 @@ def _add(index: ValueIndex, table: str, column: str, value: str) -> None:
         return
     cell = Cell(table, column, value, words)
     index.by_key[key].append(cell)
+    index.sizes[table, column] += 1
     for word in stems:
         holders = index.by_word[word]
         if len(holders) < COMMONEST_WORD:
@@ -389,11 +392,14 @@ def _cells_of(index: ValueIndex, words: Sequence[str]) -> list[Cell]:
 
 
 def _is_telling(index: ValueIndex, phrase: Phrase) -> bool:
-    """Whether to search for the phrase as a part of a value: not for numbers, words of the schema or sentence fragments."""
+    """Whether to search for the phrase as a part of a value: not for numbers, words of the schema, sentence fragments, or what
+    people call good or new."""
     edges = (phrase.words[0], phrase.words[-1])
     if not phrase.quoted and any(word.key in STOP_WORDS or len(word.key) < 3 for word in edges):
         return False
     if all(word.key.isdigit() or stem(word.key) in index.schema_words for word in phrase.words):
+        return False
+    if not phrase.marked and JUDGING_WORDS.issuperset(phrase.keys):
         return False
     return phrase.marked or len(phrase.words) > 1 or len(phrase.keys[0]) >= 4
 
@@ -401,7 +407,7 @@ def _is_telling(index: ValueIndex, phrase: Phrase) -> bool:
 def _partial(
     index: ValueIndex, phrase: Phrase, words: tuple[str, ...], base: float, found: Callable[[int], bool]
 ) -> list[Hit]:
-    """Cells that hold these words in a row at an index that `found` accepts; the shortest cells, which they cover best."""
+    """Cells that hold these words in a row at an index that `found` accepts, those first which they cover best."""
     wanted = tuple(stem(word) for word in words)
     rarest = min((index.by_word.get(word, []) for word in wanted), key=len)
     hits = []
@@ -409,7 +415,7 @@ def _partial(
         first = _first_index(tuple(stem(word) for word in cell.words), wanted)
         if first is not None and found(first):
             hits.append(Hit(phrase, cell, base + 0.2 * len(wanted) / len(cell.words)))
-    return sorted(hits, key=lambda hit: -hit.score)[:CELLS_PER_PHRASE]
+    return sorted(hits, key=lambda hit: -hit.score)
 
 
 def _first_index(words: tuple[str, ...], wanted: tuple[str, ...]) -> int | None:
@@ -418,15 +424,21 @@ def _first_index(words: tuple[str, ...], wanted: tuple[str, ...]) -> int | None:
 
 
 def _beginning(index: ValueIndex, phrase: Phrase) -> list[Hit]:
+    """The best of each column first, that of a small column before others, and all with one score: Delta is rather one of 16
+    airlines than one of 1,500 airports, whose names are shorter."""
     if not _is_telling(index, phrase):
         return []
-    return _partial(index, phrase, phrase.keys, 0.7, lambda first: first == 0)
+    hits = _partial(index, phrase, phrase.keys, 0.7, lambda first: first == 0)
+    firsts = {(hit.cell.table, hit.cell.column): hit for hit in reversed(hits)}
+    best = [firsts[place] for place in sorted(firsts, key=lambda place: index.sizes[place])]
+    others = [hit for hit in hits if hit not in best]
+    return ([replace(hit, score=hits[0].score) for hit in best] + others)[:CELLS_PER_PHRASE]
 
 
 def _containing(index: ValueIndex, phrase: Phrase) -> list[Hit]:
     if not _is_telling(index, phrase) or not (phrase.marked or len(phrase.words) > 1):
         return []
-    return _partial(index, phrase, phrase.keys, 0.5, lambda first: first > 0)
+    return _partial(index, phrase, phrase.keys, 0.5, lambda first: first > 0)[:CELLS_PER_PHRASE]
 
 
 def _misspelt(index: ValueIndex, phrase: Phrase) -> list[Hit]:
@@ -439,7 +451,7 @@ def _misspelt(index: ValueIndex, phrase: Phrase) -> list[Hit]:
             cells = index.by_key.get(key_of(words), [])
             hits += [Hit(phrase, cell, 0.65 * similarity) for cell in cells]
             if not cells and _is_telling(index, phrase) and (phrase.marked or len(words) > 1):
-                hits += _partial(index, phrase, words, 0.6 * similarity - 0.2, lambda first: True)
+                hits += _partial(index, phrase, words, 0.6 * similarity - 0.2, lambda first: True)[:CELLS_PER_PHRASE]
     return hits
 
 

@@ -304,6 +304,10 @@ _RANKED_BY = {
     "latest newest recent recently earliest": "date year time",
     "best worst": "rank rating score",
 }
+JUDGING_WORDS = frozenset(" ".join(_RANKED_BY).split()) | word_set(
+    "top good better great bad new popular common main major important favourite favorite famous rare active big little"
+)
+"""Adjectives that say what people want to see, and are no part of a name unless it is written as one."""
 _MEASURES = {word: measures.split() for words, measures in _RANKED_BY.items() for word in words.split()}
 _YEAR = re.compile(r"1[89]\d\d|20\d\d")
 

@@ -94,6 +94,36 @@ def test_odd_names_in_sqlite(towns: Database, question: str, column: str, value:
     assert (column, value) in {(match.column, match.value) for match in match_values(towns, question)}
 
 
+NAMES = """
+CREATE TABLE airports (faa TEXT PRIMARY KEY, name TEXT);
+INSERT INTO airports VALUES ('DTA', 'Delta Airport'), ('ESC', 'Delta County Airport'), ('JFK', 'Kennedy Intl'),
+  ('BST', 'Best Airfield');
+CREATE TABLE airlines (carrier TEXT PRIMARY KEY, name TEXT);
+INSERT INTO airlines VALUES ('DL', 'Delta Air Lines Inc.'), ('UA', 'United Air Lines Inc.');
+"""
+
+
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("How many flights did Delta have?", "Delta Air Lines Inc."),
+        ("How many delta flights?", "Delta Air Lines Inc."),
+        ("How large is Delta County?", "Delta County Airport"),
+        ("What is the best airline?", None),
+        ("What is the Best one like?", "Best Airfield"),
+        ('Is there one called "best"?', "Best Airfield"),
+    ],
+)
+def test_a_names_beginning_is_looked_for_in_small_columns_first(
+    tmp_path: Path, question: str, first: str | None
+) -> None:
+    """Guards against Delta County's airport for the airline Delta, and against the song "Best Of You" for best customers."""
+    with closing(sqlite3.connect(tmp_path / "air.sqlite")) as connection:
+        connection.executescript(NAMES)
+    with closing(open_database(tmp_path / "air.sqlite", engine="sqlite")) as database:
+        assert next((match.value for match in match_values(database, question)), None) == first
+
+
 @pytest.mark.parametrize(
     ("codes", "question", "found"),
     [
