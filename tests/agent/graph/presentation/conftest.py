@@ -29,6 +29,9 @@ INSERT INTO albums VALUES (1, 'One', 1, 2, 2010, 9.50, '2024-01-02'), (2, 'Two',
 Explain = Callable[[str], Shown]
 
 
+BY_GENRE = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id GROUP BY genres.name"
+
+
 @pytest.fixture(scope="session")
 def shop_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = Path(tmp_path_factory.mktemp("shop")) / "shop.duckdb"
