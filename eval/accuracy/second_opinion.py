@@ -164,7 +164,7 @@ def cases(examples: list[Example], count: int, seed: int) -> list[Case]:
                 found.append(Case(example, sql, kind))
                 left[kind] -= 1
                 break
-    return sorted(found, key=lambda case: case.example.database)
+    return sorted(found, key=lambda case: str(case.example.database))
 
 
 @cache
