@@ -153,10 +153,10 @@ def test_a_key_runs_the_sql_and_a_click_brings_the_answer_back(editing: Any) -> 
     editing.wait_for_selector("#own", state="hidden")
 
 
-def test_the_editor_has_a_line_for_each_clause_and_no_more_room_than_they_need(editing: Any) -> None:
+def test_the_editor_has_a_line_for_each_clause_and_no_empty_half(editing: Any) -> None:
     """It once was an empty box of 350 pixels with the statement in one line."""
     assert editing.locator("#sql .cm-line").count() >= 2
-    assert editing.locator("#sql .cm-editor").bounding_box()["height"] < 160
+    assert editing.locator("#sql .cm-editor").bounding_box()["height"] <= 160  # room to write, however short
 
 
 def test_a_statement_that_runs_long_can_be_stopped(editing: Any) -> None:
