@@ -86,7 +86,7 @@ def repeated_by_joins(sql: str, database: Database, run: Run, question: str) -> 
     """What joins repeat in a SELECT that runs, with the counter-queries that prove it: rows that are added up, averaged or
     counted, rows of the result, and what the question asks the number of."""
     trees = parse_or_nothing(sql, database.dialect)
-    if len(trees) != 1 or trees[0].find(exp.Join) is None:
+    if len(trees) != 1 or trees[0].find(exp.Join, exp.Count) is None:
         return ()
     case = _Case(trees[0], database.schema(), run)
     return (*multiplied_totals(case), *repeated_rows(case), *_asked_number(case, question))
@@ -254,24 +254,41 @@ _BETWEEN = word_set("a all different distinct individual of our separate single 
 
 
 def _asked_number(case: _Case, question: str) -> Iterator[Finding]:
-    """Counts of a join's rows where the question asks how many rows there are of a table of it, which come several times."""
+    """Counts of rows where the question asks how many rows there are of another table, which come several times: of one that
+    is joined, or of one that is only referred to."""
     part = case.root
     counts = [each for each in part.own(exp.Count) if not each.find_ancestor(exp.Window)] if part else []
-    if (
-        part is None
-        or len(part.entries) < 2
-        or not counts
-        or any(isinstance(each.this, exp.Distinct) for each in counts)
-    ):
+    if part is None or not counts or any(isinstance(each.this, exp.Distinct) for each in counts):
         return
     asked = [keys(question[found.end() :]) for found in _HOW_MANY.finditer(question)]
-    for entry in part.entries:
-        table = entry.item.table
-        if table is None or not any(_counts_what(table.name, words) for words in asked):
-            continue
-        if found := _repeated(case, part, [entry], part.keys_of("group")):
-            told = f"The question asks for the number of {table.name}; this counts {found[0]}"
+    named = [each.name for each in case.schema.tables if any(_counts_what(each.name, words) for words in asked)]
+    joined = {entry.item.table.name: entry for entry in part.entries if entry.item.table}
+    for table in named:
+        if table not in joined:
+            found = _referred_to(case, part, table) if not part.keys_of("group") else None
+        else:
+            found = _repeated(case, part, [joined[table]], part.keys_of("group")) if len(part.entries) > 1 else None
+        if found:
+            told = f"The question asks for the number of {table}; this counts {found[0]}"
             yield Finding("multiplied_rows", "warning", told, found[1])
+
+
+def _referred_to(case: _Case, part: _Part, table: str) -> tuple[str, str] | None:
+    """That several rows which this SELECT reads refer to one row of a table that it does not read, and the query that shows
+    it."""
+    for entry in part.entries:
+        owned = entry.item.table.name if entry.item.table else None
+        for edge in edges(case.schema).touching.get(owned or "", ()):
+            if edge.table != owned or edge.ref_table != table or len(edge.columns) != 1:
+                continue
+            key = exp.Column(this=exp.to_identifier(edge.columns[0], quoted=True), table=entry.called.copy())
+            rows, text = case.ask(part.counted([key]))
+            if rows and rows[0][0]:
+                count = (
+                    f"{rows[0][0]:,} of them several times, up to {rows[0][1]:,}: each row of {owned} refers to one."
+                )
+                return count, text
+    return None
 
 
 def _counts_what(table: str, words: Sequence[str]) -> bool:

@@ -125,6 +125,23 @@ def test_what_the_question_counts_comes_once(shop: Database, question: str, is_t
     assert [each.sentence.partition(",")[0] for each in found] == told
 
 
+@pytest.mark.parametrize(
+    ("question", "sql", "is_told"),
+    [
+        ("How many customers have bought something?", "SELECT COUNT(*) FROM sale", True),
+        ("How many customers have bought something?", "SELECT COUNT(DISTINCT customer_id) FROM sale", False),
+        ("How many customers have bought something?", "SELECT COUNT(*) FROM sale WHERE id = 1", False),
+        ("How many sales are there?", "SELECT COUNT(*) FROM sale", False),
+    ],
+)
+def test_a_table_that_is_only_referred_to_is_counted_once(
+    shop: Database, question: str, sql: str, is_told: bool
+) -> None:
+    """Guards against the number of sales for the number of customers, where no customer is read."""
+    found = repeated_by_joins(sql, shop, shop.execute, question)
+    assert [each.kind for each in found] == ["multiplied_rows"] * is_told
+
+
 def test_two_branches_of_a_join_multiply_a_count(shop: Database) -> None:
     sql = """SELECT COUNT(*) FROM sale a JOIN item i ON i.sale_id = a.id JOIN sale b ON b.customer_id = a.customer_id
         WHERE a.customer_id = 1"""
