@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.browser import ask, choose_file, chromium, open_browser, open_page, served, side_tab, tab, until
+from tests.ui.browser import ask, choose_file, chromium, open_page, served, side_tab, tab, until
 from tests.ui.workspaces import scripted_workspace
 
 if not os.environ.get("SQLAGENT_BROWSER"):
@@ -41,31 +41,9 @@ PALE = """() => [...document.querySelectorAll("#chat summary, #chat td, #chat st
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT)) as where:
-        yield where
-
-
-@pytest.fixture(scope="module")
 def slow_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT, pause_s=0.3)) as where:
         yield where
-
-
-@pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Any]:
-    """A page of a person who was never here before."""
-    context = browser.new_context(viewport={"width": 1360, "height": 860})
-    opened = open_page(context, address)
-    yield opened
-    assert opened.troubles == []
-    context.close()
 
 
 @pytest.fixture

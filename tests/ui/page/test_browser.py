@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.browser import ask, choose_file, chromium, open_browser, open_page, served, side_tab, tab, until
+from tests.ui.browser import ask, choose_file, chromium, open_page, served, side_tab, tab, until
 from tests.ui.views.test_views import TEXT, contrast
 from tests.ui.workspaces import scripted_workspace, tiny_workspace
 
@@ -31,28 +31,7 @@ SCRIPT = {
     f"{UNCLEAR} [Home refers to artists.name = 'Home']": "SELECT COUNT(*) AS artists FROM artists WHERE name = 'Home'",
     "How many shops?": "SELECT COUNT(*) AS shops FROM shops",
 }
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT, pause_s=0.05)) as where:
-        yield where
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Any]:
-    """A page of a person who was never here before."""
-    context = browser.new_context(viewport={"width": 1360, "height": 860})
-    opened = open_page(context, address)
-    yield opened
-    assert opened.troubles == []
-    context.close()
+PAUSE_S = 0.05
 
 
 def test_a_question_gives_rows_sql_and_figures(page: Any) -> None:

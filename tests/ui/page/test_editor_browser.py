@@ -2,13 +2,11 @@
 
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.ui.browser import ask, chromium, open_browser, open_page, served, tab, until
-from tests.ui.workspaces import scripted_workspace
+from tests.ui.browser import ask, chromium, tab, until
 
 if not os.environ.get("SQLAGENT_BROWSER"):
     pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
@@ -22,28 +20,6 @@ SCRIPT = {
     WIDE: f"SELECT 'the name of thing ' || i AS name, {', '.join(f'1 AS t{n}' for n in range(9))} FROM range(30) AS t(i)",
 }
 OFFERED = "#completions:not([hidden]) li"
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT)) as where:
-        yield where
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Any]:
-    """A page of a person who was never here before."""
-    context = browser.new_context(viewport={"width": 1360, "height": 860})
-    opened = open_page(context, address)
-    yield opened
-    assert opened.troubles == []
-    context.close()
 
 
 def new_query(page: Any) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.ui.browser import ask, choose_file, chromium, open_browser, open_page, served, side_tab, until
+from tests.ui.browser import ask, choose_file, chromium, open_page, served, side_tab, until
 from tests.ui.workspaces import scripted_workspace
 from ui.session.run import Run
 
@@ -30,12 +30,6 @@ SCRIPT = {
     STARS: "SELECT title FROM albums ORDER BY title",
 }
 IDLE = "#question [data-testid=submit-button]"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
 
 
 @pytest.fixture

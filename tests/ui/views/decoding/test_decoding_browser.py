@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.browser import choose_file, chromium, open_browser, open_page, served, side_tab, tab, until
-from tests.ui.workspaces import scripted_workspace
+from tests.ui.browser import choose_file, chromium, open_page, side_tab, tab, until
 
 if not os.environ.get("SQLAGENT_BROWSER"):
     pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
@@ -16,18 +15,7 @@ assert chromium() is not None, "no chromium found: install it, or name it in CHR
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "artists.jsonl"
 WIDTHS = {"desktop": 1360, "phone": 390}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), {})) as where:
-        yield where
+SCRIPT: dict[str, str] = {}
 
 
 @pytest.fixture(params=list(WIDTHS), scope="module")
