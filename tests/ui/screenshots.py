@@ -20,7 +20,7 @@ SIZES = {
 }
 LISBON = "How many are in Lisbon?"
 UNCLEAR = "How many are called Home?"
-NAMES, FOLLOW_UP = "Names of artists?", "only those from France"
+NAMES, FOLLOW_UP = "Show the names of all artists", "only those from France"
 SCRIPT = {NAMES: "SELECT name, country FROM artists ORDER BY name"}
 SALES = """Sales 2023;;;;
 made by;Ann;;;
