@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from agent.assemble import ModelChoice
+from agent.assistant import Assistant
+from agent.context import AgentContext, AgentOptions
+from agent.prompts.profiles import load_profile
 from agent.second_opinion import with_question
+from tests.agent.conftest import ScriptedModel
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
-from tools.result import QueryError, Result
+from tools.result import Limits, QueryError, Result
 from tools.review import review
 
 SHOP = """
@@ -79,3 +84,23 @@ def test_what_is_said_in_another_form_is_not_warned_of(shop: Database, question:
 )
 def test_what_is_left_out_is_warned_of(shop: Database, question: str, sql: str, says: str) -> None:
     assert any(says in told for told in warned(shop, question, sql)), warned(shop, question, sql)
+
+
+class _Scripted:
+    """In the place of a loaded model: writes a plan, and SQL that does not run."""
+
+    def __init__(self) -> None:
+        self.model = ScriptedModel(
+            responses=["booking: price_cents", "SELECT price_cents FROM booking WHERE nothing > 1"]
+        )
+
+    def toolbox(self, database: Database, options: AgentOptions, limits: Limits) -> AgentContext:
+        return AgentContext(database, self.model, load_profile("compact"), options, limits)
+
+
+def test_a_review_asks_the_model_for_one_reading(shop: Database) -> None:
+    """Guards against corrections and second looks, which a review would have to wait for."""
+    model = _Scripted()
+    found = Assistant(shop, ModelChoice(), model=model).check("SELECT price_cents FROM booking", "What are the prices?")  # type: ignore[arg-type]
+    assert model.model.calls == 2
+    assert "other_reading" in {each.kind for each in found.findings}

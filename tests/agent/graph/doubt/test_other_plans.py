@@ -17,7 +17,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
 
-QUESTION = "Which customers spent most on jazz?"
+QUESTION = "Which customers bought the most albums?"
 Found = tuple[list[DrawnPlan], list[Step]]
 
 
