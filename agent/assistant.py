@@ -94,7 +94,7 @@ class Assistant:
         found = review(statement, self.database, run)
         if not question.strip() or found.error:
             return found
-        once = replace(self._options, rerank=False, orders=1, max_attempts=1)
+        once = replace(self._options, rerank=False, orders=1, max_attempts=1, present=False)
         answer = self._conversation(replace(self._options, rerank=True) if readings else once).ask(question, evidence)
         return with_question(found, self.database, run, question, evidence, answer)
 
