@@ -83,7 +83,7 @@ class Assistant:
     def check(self, statement: str, question: str = "", evidence: str = "", *, readings: bool = False) -> Review:
         """A second opinion on SQL that somebody else wrote: what it reads, and what the data say against it. With the question
         that it should answer also what that names and the SQL doesn't, and where our own reading gives other rows; that
-        needs the model, which is asked once, since only a reading that is sure at once is held against the SQL. `readings`:
+        needs the model, which is asked for one reading: only one that is sure at once is held against the SQL. `readings`:
         where ours is doubtful, look again and compare others, too, which takes seconds. Raises ModelError.
         """
         trail = self._trail()
@@ -94,8 +94,10 @@ class Assistant:
         found = review(statement, self.database, run)
         if not question.strip() or found.error:
             return found
-        once = replace(self._options, rerank=False, orders=1, max_attempts=1, present=False)
-        answer = self._conversation(replace(self._options, rerank=True) if readings else once).ask(question, evidence)
+        options = replace(self._options, rerank=readings)
+        if not readings:
+            options = replace(options, orders=1, max_attempts=1, present=False)
+        answer = self._conversation(options).ask(question, evidence)
         return with_question(found, self.database, run, question, evidence, answer)
 
     def schema(self) -> Schema:

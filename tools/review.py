@@ -262,15 +262,16 @@ def _asked_number(case: _Case, question: str) -> Iterator[Finding]:
         return
     asked = [keys(question[found.end() :]) for found in _HOW_MANY.finditer(question)]
     named = [each.name for each in case.schema.tables if any(_counts_what(each.name, words) for words in asked)]
-    joined = {entry.item.table.name: entry for entry in part.entries if entry.item.table}
-    for table in named:
-        if table not in joined:
-            found = _referred_to(case, part, table) if not part.keys_of("group") else None
-        else:
-            found = _repeated(case, part, [joined[table]], part.keys_of("group")) if len(part.entries) > 1 else None
-        if found:
-            told = f"The question asks for the number of {table}; this counts {found[0]}"
-            yield Finding("multiplied_rows", "warning", told, found[1])
+    joined = [(entry.item.table.name, entry) for entry in part.entries if entry.item.table]
+    group = part.keys_of("group")
+    several = joined if len(part.entries) > 1 else []
+    found = [(table, _repeated(case, part, [entry], group)) for table, entry in several if table in named]
+    if not group:
+        found += [(table, _referred_to(case, part, table)) for table in named if table not in dict(joined)]
+    for table, repeated in found:
+        if repeated:
+            told = f"The question asks for the number of {table}; this counts {repeated[0]}"
+            yield Finding("multiplied_rows", "warning", told, repeated[1])
 
 
 def _referred_to(case: _Case, part: _Part, table: str) -> tuple[str, str] | None:
