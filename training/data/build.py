@@ -7,7 +7,7 @@ build can be continued. The same options and folder give the same bytes.
 For each database, gold SQL is verified, values are matched and second questions are added. From the authored data come each
 question in its three wordings and the later turns of its dialogues. A turn that continues another has that turn as its history,
 as the agent shows it; a turn that stands alone is a first question. Questions that the data cannot answer have no SQL and make
-no item.
+no item. Both kinds of databases are asked under their own names and under new ones.
 """
 
 import json
@@ -239,15 +239,18 @@ def _authored(material: Material) -> dict[str, Maker]:
 
 
 def authored_groups(authored: Authored, file: str, material: Material, scratch: Path) -> Made:
-    """Pairs of one authored database's questions and turns, under its own names."""
+    """Pairs of one authored database's questions and turns."""
     tally, chance = Tally(), Random(f"{material.options.seed}/authored/{authored.name}")
     database = open_authored(authored)
     try:
         found = list(authored_items(authored, database, tally))
-        groups = _grouped(_original(found, database, material, chance, tally, 1.0))
+        if file == TRAIN_FILE:
+            placed = _placed(found, database, material, scratch, chance, tally)
+        else:
+            placed = list(_original(found, database, material, chance, tally, 1.0))
     finally:
         database.close()
-    return Made({file: groups}, tally, len(found))
+    return Made({file: _grouped(placed)}, tally, len(found))
 
 
 def wikisql_groups(name: str, tables: Sequence[WikiTable], material: Material, scratch: Path) -> Made:
@@ -274,13 +277,30 @@ def database_groups(
         chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")
         kept = questions if held_out else _kept(questions, options, chance)
         found = items(kept, database, options.follow_ups, chance, tally)
-        placed = list(_original(found, database, material, chance, tally, 1.0 if held_out else options.originals))
-        for share in [] if held_out else _passes(options.variants):
-            chosen = [item for item in found if chance.random() < share]
-            placed += _varied(chosen, database, material, scratch, chance, tally)
+        if held_out:
+            placed = list(_original(found, database, material, chance, tally, 1.0))
+        else:
+            placed = _placed(found, database, material, scratch, chance, tally)
     finally:
         database.close()
     return _grouped(placed), tally
+
+
+def _placed(
+    found: Sequence[Item],
+    database: TrainingDatabase,
+    material: Material,
+    scratch: Path,
+    chance: Random,
+    tally: Tally,
+) -> list[Placed]:
+    """A share of the items on the real database, and passes over them on new schemas."""
+    options = material.options
+    placed = list(_original(found, database, material, chance, tally, options.originals))
+    for share in _passes(options.variants):
+        chosen = [item for item in found if chance.random() < share]
+        placed += _varied(chosen, database, material, scratch, chance, tally)
+    return placed
 
 
 def _passes(variants: float) -> list[float]:

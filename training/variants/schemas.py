@@ -198,10 +198,19 @@ STYLES: Mapping[str, tuple[int, Style]] = {
 KEEP_STYLE = 0.4
 
 
+# How a schema may shorten long words: customer becomes cus, cust or cstmr.
+SHORTENINGS: Sequence[Callable[[str], str]] = (
+    lambda word: word[:3],
+    lambda word: word[:4],
+    lambda word: (word[0] + "".join(letter for letter in word[1:] if letter not in "aeiou"))[:5],
+)
+LONG_WORD = 5  # letters
+
+
 def _named(schema: Schema, synonyms: Synonyms, rng: Random) -> Naming:
     share, keep = rng.choice((0.0, 0.35, 0.7)), rng.random() < KEEP_STYLE
     style = rng.choices([style for _, style in STYLES.values()], [weight for weight, _ in STYLES.values()])[0]
-    words = _Words(synonyms, share, rng)
+    words = _Words(synonyms, share, rng.choice((0.0, 0.0, 0.0, 0.6)), rng)
     tables = _unique([table.name for table in schema.tables], words, style, keep)
     columns = {
         (table.name, old): new
@@ -212,17 +221,25 @@ def _named(schema: Schema, synonyms: Synonyms, rng: Random) -> Naming:
 
 
 class _Words:
-    """Replaces some words by synonyms, each word by the same one everywhere."""
+    """Replaces some words by synonyms, then shortens some long ones: each word in the same way everywhere.
 
-    def __init__(self, synonyms: Synonyms, share: float, rng: Random) -> None:
-        self._synonyms, self._share, self._rng = synonyms, share, rng
+    swapped: the share of the words with synonyms that one replaces; shortened: the share of the long words.
+    """
+
+    def __init__(self, synonyms: Synonyms, swapped: float, shortened: float, rng: Random) -> None:
+        self._synonyms, self._swapped, self._shortened, self._rng = synonyms, swapped, shortened, rng
+        self._shorten = rng.choice(SHORTENINGS)
         self._chosen: dict[str, str] = {}
 
     def instead(self, word: str) -> str:
         if word not in self._chosen:
-            swapped = word in self._synonyms and self._rng.random() < self._share
-            self._chosen[word] = self._rng.choice(self._synonyms[word]) if swapped else word
+            swapped = word in self._synonyms and self._rng.random() < self._swapped
+            new = self._rng.choice(self._synonyms[word]) if swapped else word
+            self._chosen[word] = " ".join(map(self._short, new.split()))
         return self._chosen[word]
+
+    def _short(self, word: str) -> str:
+        return self._shorten(word) if len(word) >= LONG_WORD and self._rng.random() < self._shortened else word
 
 
 def _unique(names: Sequence[str], words: _Words, style: Style, keep: bool) -> dict[str, str]:

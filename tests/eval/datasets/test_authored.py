@@ -34,6 +34,7 @@ from tools.schema import Column, Schema, Table
 from training.data.build import _authored, authored_groups, authored_items, open_authored, paraphrased
 from training.data.examples import with_gold
 from training.data.options import Material, Options, Tally
+from training.packs.groups import Group
 
 OWN = Path(__file__).resolve().parents[3] / "training" / "authored"
 PARTS: dict[Part, list[Authored]] = {part: read_authored(OWN, part) for part in get_args(Part)}
@@ -188,12 +189,29 @@ def test_choosing_is_held_out_and_sealed_is_not_there() -> None:
     assert names.isdisjoint(each.name for each in PARTS["sealed"])
 
 
+def _material(variants: float) -> Material:
+    options = Options(authored=str(OWN), variants=variants, refine=0.0)
+    return Material(Path(), options, (), {}, lambda text: len(text) // 4)
+
+
+def _groups(file: str, variants: float, scratch: Path) -> list[Group]:
+    made = authored_groups(pizza(), file, _material(variants), scratch)
+    return [group for groups in made.groups.values() for group in groups]
+
+
 def test_pairs_have_the_agents_steps(tmp_path: Path) -> None:
-    material = Material(Path(), Options(authored=str(OWN), refine=0.0), (), {}, lambda text: len(text) // 4)
-    made = authored_groups(pizza(), "train.jsonl", material, tmp_path)
-    pairs = [pair for groups in made.groups.values() for group in groups for pair in group.pairs]
-    assert {pair.step for pair in pairs} == {"plan", "generate"}
-    assert len(pairs) > 250
+    (group,) = _groups("train.jsonl", 0.0, tmp_path)
+    assert {pair.step for pair in group.pairs} == {"plan", "generate"}
+    assert len(group.pairs) > 250
+
+
+def test_training_questions_are_asked_under_new_names_as_well_and_held_out_ones_are_not(tmp_path: Path) -> None:
+    (own,) = _groups("train.jsonl", 0.0, tmp_path)
+    first, *renamed = _groups("train.jsonl", 1.0, tmp_path)
+    assert first.prefix == own.prefix and len({group.prefix for group in renamed}) > 5
+    assert sum(len(group.pairs) for group in renamed) > 0.9 * len(own.pairs)
+    (held_out,) = _groups("held_out/authored.jsonl", 1.0, tmp_path)
+    assert held_out.prefix == own.prefix
 
 
 SCHEMA = Schema((Table("dog", (Column("id", "INT", True), Column("age", "INT"), Column("name", "TEXT"))),), "sqlite")

@@ -194,6 +194,8 @@ def test_variants_differ_and_keep_what_the_sql_needs(farm: TrainingDatabase) -> 
             new = variant.schema.table(variant.naming.table(table))
             assert new is not None and new.column(variant.naming.column(table, column)) is not None
     assert any(variant.schema.table("town") for variant in drawn)
+    names = {variant.naming.column("farm_competition", "Theme").casefold() for variant in drawn}
+    assert {"theme"} < names <= {"theme", "the", "them", "thm"}
     assert draw(farm.schema, needed, guests, synonyms, Random(7)) == drawn[7]
 
 
