@@ -29,7 +29,7 @@ from agent.observe.events import Finished, Started
 from agent.observe.step_record import Step
 from agent.prompts.knowledge import names_in, without_names
 from agent.prompts.slots import Slots
-from agent.state import Attempt, DrawnPlan, Reading, State, Turn
+from agent.state import Attempt, DrawnPlan, Proposal, Reading, State, Turn, Written
 from tools.databases.choices import with_choices
 from tools.linking.link_schema import Link, Mentions, link, mentions
 from tools.linking.match_values import ValueMatch, spellings
@@ -60,12 +60,20 @@ OUT_OF_TIME = QueryError("timeout", "the candidates before it used up the time")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
+    """A statement that was run, and what `Proposal` says of it."""
+
     sql: str
     outcome: Outcome
     log_likelihood: float = 0.0
     drawn: int = 1  # how many samples gave this plan
     votes: int = 0  # how many samples have the same result, including its own
     plan: str = ""
+    written: Written | None = None
+    repaired: bool = False
+
+    @property
+    def proposal(self) -> Proposal:
+        return Proposal(sql=self.sql, written=self.written, repaired=self.repaired)
 
 
 def drawn_plans(texts: Iterable[str], log_likelihoods: Iterable[float], reading: Reading) -> list[DrawnPlan]:
@@ -380,23 +388,34 @@ def since(start: float) -> float:
 def candidates_of(state: State, toolbox: AgentContext, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
     """A candidate for each plan and its text in the reply, repaired and run; together they have the time of one query."""
     values, question = values_of(state), asked(state)
-    sqls = [translated(toolbox, toolbox.profile.read_sql(text), state) for text in reply.texts]
-    checked = [check_sql(toolbox, sql, values, question) for sql in sqls]
+    proposals = proposals_of(state, toolbox, reply)
+    checked = [check_sql(toolbox, each["sql"], values, question) for each in proposals]
 
     def run(sql: str, deadline_s: float) -> Outcome:
         return run_sql(toolbox.trail, toolbox.database, sql, replace(toolbox.limits, deadline_s=deadline_s))
 
-    found = zip(plans, checked, outcomes(checked, run, toolbox.limits.deadline_s), reply.log_likelihoods, strict=True)
+    ran = outcomes(checked, run, toolbox.limits.deadline_s)
+    found = zip(plans, proposals, checked, ran, reply.log_likelihoods, strict=True)
     return [
-        Candidate(sql, outcome, plan["log_likelihood"] + log_likelihood, plan["drawn"], plan=plan["text"])
-        for plan, (sql, _), outcome, log_likelihood in found
+        Candidate(
+            sql,
+            outcome,
+            plan["log_likelihood"] + log_likelihood,
+            plan["drawn"],
+            plan=plan["text"],
+            written=proposal["written"],
+            repaired=sql != proposal["sql"],
+        )
+        for plan, proposal, (sql, _), outcome, log_likelihood in found
     ]
 
 
-def written(state: State, toolbox: AgentContext, reply: Reply) -> dict[str, Any]:
-    """The update of the state that keeps the log-probabilities of the SQL in the reply."""
-    candidates = map(toolbox.profile.read_sql, reply.texts)
-    return {"log_probs": state["log_probs"] | dict(zip(candidates, map(list, reply.log_probs), strict=True))}
+def proposals_of(state: State, toolbox: AgentContext, reply: Reply) -> list[Proposal]:
+    """What each text of the reply proposes."""
+    return [
+        Proposal(sql=translated(toolbox, sql, state), written=Written(text=sql, log_probs=list(known)), repaired=False)
+        for sql, known in zip(map(toolbox.profile.read_sql, reply.texts), reply.log_probs, strict=True)
+    ]
 
 
 def check_sql(

@@ -37,6 +37,26 @@ class Attempt(TypedDict):
     row_count: int | None  # None if it did not run
 
 
+class Written(TypedDict):
+    """A text of the model's, in its own dialect."""
+
+    text: str
+    log_probs: list[float]  # of its tokens that no grammar forced
+
+
+class Proposal(TypedDict):
+    """A statement in the database's dialect."""
+
+    sql: str
+    written: Written | None  # from which it was translated; None if a person, a stored example or a rule gave it
+    repaired: bool  # whether a rule changed it after that
+
+
+def proposed(sql: str) -> Proposal:
+    """A statement that the model did not write."""
+    return Proposal(sql=sql, written=None, repaired=False)
+
+
 class DrawnPlan(TypedDict):
     """A plan that the model may follow."""
 
@@ -66,12 +86,10 @@ class State(TypedDict):
     links: list[dict[str, Any]]  # `tools.linking.link_schema.Link`, best first
     example: str  # the stored question whose SQL is taken; empty if there is none
     plan: str
-    first_plans: dict[Reading, str]  # of each reading, as the model wrote it before any change
-    log_probs: dict[str, list[float]]  # of tokens that no grammar forced, by the first plan or the SQL
+    first_plans: dict[Reading, Written]  # of each reading, as the model wrote it before any change
     plans: list[DrawnPlan]  # one for each reading, the likelier first
     unclear: dict[str, str]  # what the asker can choose from: label -> the evidence to give for it
-    candidate: str  # SQL as the model wrote it, waiting to be checked
-    checked: str  # the same, repaired if necessary, waiting to be executed
+    candidate: Proposal  # waiting to be checked, then to be executed
     sql: str  # the accepted SQL: it ran, and `preview` shows its result
     attempts: list[Attempt]
     unsure: str  # why the answer is not given, in a sentence; empty if it is
@@ -111,10 +129,8 @@ def opening(
         "example": "",
         "plan": "",
         "first_plans": {},
-        "log_probs": {},
         "plans": [],
-        "candidate": "",
-        "checked": "",
+        "candidate": proposed(""),
         "sql": "",
         "attempts": [],
         "unsure": "",

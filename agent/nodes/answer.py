@@ -19,7 +19,6 @@ from agent.candidates import (
     same_sql,
     since,
     spellings_told,
-    translated,
     turn_of,
     values_of,
 )
@@ -32,7 +31,7 @@ from agent.presentation.headings import in_taught_words
 from agent.presentation.present import plainly, present
 from agent.presentation.sentence import sentence
 from agent.presentation.shown import Shown
-from agent.state import Attempt, State
+from agent.state import Attempt, Proposal, State
 from tools.linking.mentions import SURE
 from tools.linking.taught import Definition
 from tools.result import QueryError, Result
@@ -46,8 +45,8 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
     follow-up that got the SQL of an earlier question is planned again as a self-contained question, SQL that compares with a
     value which the question hardly means without that value, and SQL that the asker has refused is varied.
     """
-    start, toolbox = begin(runtime, "check"), runtime.context
-    sql = _to_run(state, toolbox)
+    start, toolbox, candidate = begin(runtime, "check"), runtime.context, state["candidate"]
+    sql = candidate["sql"]
     by_a_person = bool(state["example"] or state["chosen"]) and not state["attempts"]
     fixed, error = check_sql(toolbox, sql, values_of(state), None if by_a_person else asked(state))
     if error is None:
@@ -62,7 +61,8 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
         if any(same_sql(fixed, refused, toolbox.database.dialect) for refused in state["refused"]):
             step = tool_step("check", since(start), "the SQL that was refused")
             return Command(update=recorded(state, runtime, step), goto="vary")
-        update = {"checked": fixed} | recorded(state, runtime, tool_step("check", since(start), detail))
+        ready = Proposal(sql=fixed, written=candidate["written"], repaired=fixed != sql)
+        update = {"candidate": ready} | recorded(state, runtime, tool_step("check", since(start), detail))
         return Command(update=update, goto="execute")
     if toolbox.trail:
         toolbox.trail.turned_down(toolbox.database, sql, error)
@@ -73,14 +73,14 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
 
 def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]:
     """Run the SQL read-only, with a deadline, a memory limit and a row cap."""
-    toolbox, sql = runtime.context, state["checked"]
+    toolbox, sql = runtime.context, state["candidate"]["sql"]
     start = begin(runtime, "execute")
     result = run_sql(toolbox.trail, toolbox.database, sql, toolbox.limits)
     wall_ms = since(start)
     failed = isinstance(result, QueryError)
     attempt = Attempt(
         sql=sql,
-        repaired=sql != _to_run(state, toolbox),
+        repaired=state["candidate"]["repaired"],
         error=asdict(result) if isinstance(result, QueryError) else None,
         row_count=None if isinstance(result, QueryError) else len(result.rows),
     )
@@ -91,12 +91,6 @@ def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]
         toolbox.keep(result)
     again = failed and may_try_again(toolbox, update["attempts"])
     return Command(update=update, goto="refine" if again else "doubt")
-
-
-def _to_run(state: State, toolbox: AgentContext) -> str:
-    """The candidate in the database's dialect. What is not the model's text, such as a stored example, is in it already."""
-    sql = state["candidate"]
-    return translated(toolbox, sql, state) if sql in state["log_probs"] else sql
 
 
 def _outcome(result: Result | QueryError) -> str:

@@ -40,8 +40,6 @@ from agent.candidates import (
     same_rows,
     since,
     slots,
-    translated,
-    written,
 )
 from agent.context import OTHER_PLANS, AgentContext
 from agent.observe.step_record import Step, tool_step
@@ -82,10 +80,11 @@ def features_of(state: State, schema: Schema, seen: Sequence[Sign]) -> Features:
     scores of the best link that is not used, and of the worst ones that are.
     """
     found: Features = {}
-    if log_probs := state["log_probs"].get(state["first_plans"].get(state["reading"], "")):
-        found["plan_surprise"] = math.log(CERTAIN - sum(log_probs))
-    if log_probs := state["log_probs"].get(state["candidate"]):
-        found["sql_doubt"] = math.log(CERTAIN - min(log_probs))
+    plan, sql = state["first_plans"].get(state["reading"]), state["candidate"]["written"]
+    if plan and plan["log_probs"]:
+        found["plan_surprise"] = math.log(CERTAIN - sum(plan["log_probs"]))
+    if sql and sql["log_probs"]:
+        found["sql_doubt"] = math.log(CERTAIN - min(sql["log_probs"]))
     trees = parse_or_nothing(state["sql"], schema.dialect)
     if len(trees) == 1:
         found |= _of_tree(trees[0], schema, _links(state))
@@ -133,7 +132,8 @@ def query_summaries(states: Sequence[State], toolbox: AgentContext, tap: int) ->
     untried = [slots(State(**{**state, "attempts": []}), toolbox) for state in states]
     prompt = model.prompt(messages_of(toolbox, "plan", untried[0]))
     after_plans = [model.prompt(messages_of(toolbox, "generate", each)) for each in untried]
-    sqls = [f" {state['candidate']}" for state in states]
+    written = [state["candidate"]["written"] for state in states]
+    sqls = [f" {each['text']}" if each else "" for each in written]
     texts = [after_plan + sql for after_plan, sql in zip(after_plans, sqls, strict=True)]
     found = text_states(model.decoder, prompt, texts, (tap,))
     lengths = [len(model.decoder.tokenizer.encode(sql)) for sql in sqls]
@@ -409,7 +409,7 @@ def _best(readings: Sequence[RankedReading], toolbox: AgentContext) -> dict[str,
     if best is own:
         return {"judgement": judgement}
     toolbox.keep(best.result)
-    names = ("sql", "candidate", "plan", "log_probs", "preview", "attempts")
+    names = ("sql", "candidate", "plan", "preview", "attempts")
     return {name: best.state[name] for name in names} | {"judgement": judgement}  # type: ignore[literal-required]
 
 
@@ -432,24 +432,21 @@ def _new_readings(state: State, judgement: Judgement, toolbox: AgentContext) -> 
         first, *more = (slots(state | {"plan": plan["text"]}, toolbox) for plan in new)
         sqls = ask_model(toolbox, "generate", first, batch=more, aside=True, attempt=1)
         steps.append(sqls.step)
-        as_if = cast("State", state | written(state, toolbox, sqls))
-        for candidate, text in zip(candidates_of(state, toolbox, sqls, new), sqls.texts, strict=True):
+        for candidate in candidates_of(state, toolbox, sqls, new):
             if isinstance(candidate.outcome, Result):
                 known = fingerprint(candidate.outcome, ordered=False)
-                found = readings.get(known) or _reading(as_if, candidate, toolbox.profile.read_sql(text), toolbox)
+                found = readings.get(known) or _reading(state, candidate, toolbox)
                 readings[known] = replace(found, votes=found.votes + candidate.drawn)
     return list(readings.values()), steps
 
 
-def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: AgentContext) -> RankedReading:
-    """The candidate as if it were the answer. `written_sql`: as the model wrote it, before repair."""
+def _reading(state: State, candidate: Candidate, toolbox: AgentContext) -> RankedReading:
+    """The candidate as if it were the answer."""
     result, sql = cast("Result", candidate.outcome), candidate.sql
-    attempt = Attempt(
-        sql=sql, repaired=sql != translated(toolbox, written_sql, state), error=None, row_count=len(result.rows)
-    )
+    attempt = Attempt(sql=sql, repaired=candidate.repaired, error=None, row_count=len(result.rows))
     as_if = state | {
         "sql": sql,
-        "candidate": written_sql,
+        "candidate": candidate.proposal,
         "plan": candidate.plan,
         "preview": preview_of(result, toolbox.options.preview_rows),
         "attempts": [*state["attempts"], attempt],

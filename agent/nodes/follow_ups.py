@@ -26,7 +26,7 @@ from agent.context import AgentContext
 from agent.follow_ups import Relation, gone_on, relation_of, resolve, without_reset
 from agent.nodes.link import small_talk, write_request
 from agent.observe.step_record import tool_step
-from agent.state import Attempt, State
+from agent.state import Attempt, State, proposed
 from tools.adapt.adapt_filter import FILTER_CHANGES, adapt_query
 from tools.adapt.adapt_order import ORDER_CHANGES, SHAPE_CHANGES, compare_queries
 from tools.linking.link_schema import mentions
@@ -128,8 +128,8 @@ def adapt(state: State, runtime: Tools) -> Command[Literal["check", "plan"]]:
         return Command(
             update=recorded(state, runtime, tool_step("adapt", since(start), "no change is sure")), goto="plan"
         )
-    update = {"candidate": sql} | recorded(state, runtime, tool_step("adapt", since(start), "the former SQL, changed"))
-    return Command(update=update, goto="check")
+    step = tool_step("adapt", since(start), "the former SQL, changed")
+    return Command(update={"candidate": proposed(sql)} | recorded(state, runtime, step), goto="check")
 
 
 def _changed(state: State, former: str, schema: Schema) -> str | None:
@@ -155,10 +155,13 @@ def vary(state: State, runtime: Tools) -> Command[Literal["execute", "answer"]]:
             each for each in candidates_of(state, toolbox, written, plans) if not _is_refused(each.sql, state, toolbox)
         ]
         if new and isinstance((best := elect(new, toolbox.database.dialect)[0]).outcome, Result):
-            update = {"candidate": best.sql, "checked": best.sql, "plan": best.plan}
+            update = {"candidate": best.proposal, "plan": best.plan}
             return Command(update=update | recorded(state, runtime, *steps), goto="execute")
     trouble = asdict(QueryError("other", "every further try came to a query that you have seen"))
-    attempts = [*state["attempts"], Attempt(sql=state["candidate"], repaired=False, error=trouble, row_count=None)]
+    attempts = [
+        *state["attempts"],
+        Attempt(sql=state["candidate"]["sql"], repaired=False, error=trouble, row_count=None),
+    ]
     return Command(update={"attempts": attempts} | recorded(state, runtime, *steps), goto="answer")
 
 

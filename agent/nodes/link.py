@@ -18,7 +18,7 @@ from agent.context import AgentContext
 from agent.observe.events import Unclear
 from agent.observe.step_record import tool_step
 from agent.presentation.sentence import asked_back, meanings_in_words
-from agent.state import OpenQuestion, State
+from agent.state import OpenQuestion, State, proposed
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values, relation
 from tools.linking.mentions import QuestionContext
@@ -245,10 +245,10 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
     start, toolbox = begin(runtime, "link"), runtime.context
     if chosen := state["chosen"]:
         step = tool_step("link", since(start), "the reading that was chosen")
-        return Command(update={"candidate": chosen} | recorded(state, runtime, step), goto="check")
+        return Command(update={"candidate": proposed(chosen)} | recorded(state, runtime, step), goto="check")
     example = toolbox.options.knowledge.example(state["question"])
     if example and example[1] not in state["refused"]:
-        known = {"example": example[0], "candidate": example[1]}
+        known = {"example": example[0], "candidate": proposed(example[1])}
         step = tool_step("link", since(start), "the SQL of a stored example")
         return Command(update=known | recorded(state, runtime, step), goto="check")
     schema = toolbox.database.schema()
@@ -256,7 +256,7 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
     whole = of_all_rows(question, schema) if toolbox.options.present and state["readings"] == ["standalone"] else None
     if whole and whole not in state["refused"]:
         step = tool_step("link", since(start), "all rows of a table")
-        return Command(update={"candidate": whole} | recorded(state, runtime, step), goto="check")
+        return Command(update={"candidate": proposed(whole)} | recorded(state, runtime, step), goto="check")
     meant = [text for name, text in toolbox.options.knowledge.meant(question) if definition(schema, name, text) is None]
     text = " ".join(filter(None, (question, state["evidence"], *meant)))
     values = match_values(toolbox.database, text) if toolbox.options.values else ()

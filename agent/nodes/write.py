@@ -16,13 +16,12 @@ from agent.candidates import (
     choose_reading,
     may_try_again,
     preview_of,
+    proposals_of,
     recorded,
     same_sql,
     since,
     slots,
-    translated,
     values_of,
-    written,
 )
 from agent.context import AgentContext
 from agent.nodes.assess import is_doubtful, rewritten, superseded, unless_sure
@@ -30,7 +29,7 @@ from agent.observe.audit import Escalation, run_sql
 from agent.observe.events import Wrote
 from agent.observe.step_record import Step, tool_step
 from agent.presentation.sentence import REPEATED
-from agent.state import Attempt, DrawnPlan, State
+from agent.state import Attempt, DrawnPlan, State, Written
 from tools.result import QueryError, Result
 
 REPEATED_TEMPERATURE = 0.7  # of the third attempt and later ones
@@ -44,24 +43,17 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     toolbox, readings = runtime.context, state["readings"]
     first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
     reply = ask_model(toolbox, "plan", first, batch=others)
-    update = recorded(state, runtime, reply.step) | _first(state, toolbox, reply)
+    texts = [toolbox.profile.read_plan(text) for text in reply.texts]
+    written = (Written(text=text, log_probs=[*known]) for text, known in zip(texts, reply.log_probs, strict=True))
+    update = recorded(state, runtime, reply.step) | {"first_plans": dict(zip(readings, written, strict=False))}
     if not others and is_doubtful(toolbox, first, reply):
         again = toolbox.optional("rewrite", partial(rewritten, toolbox, first), None)
         update |= recorded(state | update, runtime, again.step) if again else {}
-        reply = again or reply
-    texts = map(toolbox.profile.read_plan, reply.texts)
+        if again:
+            reply, texts = again, [toolbox.profile.read_plan(text) for text in again.texts]
     drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
     plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
     return Command(update={"plan": plans[0]["text"], "plans": plans} | update, goto="generate")
-
-
-def _first(state: State, toolbox: AgentContext, reply: Reply) -> dict[str, Any]:
-    """The update of the state that keeps the first plan of each reading and its log-probabilities."""
-    plans = [toolbox.profile.read_plan(text) for text in reply.texts]
-    known = dict(zip(plans, map(list, reply.log_probs), strict=True))
-    return {
-        "first_plans": dict(zip(state["readings"], plans, strict=False)), "log_probs": state["log_probs"] | known
-    }  # fmt: skip
 
 
 def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
@@ -71,28 +63,25 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     reply = ask_model(toolbox, "generate", first, batch=others)
     if others:
         return _read(state, runtime, reply)
-    sql = toolbox.profile.read_sql(reply.texts[0])
-    update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
+    update = {"candidate": proposals_of(state, toolbox, reply)[0]} | recorded(state, runtime, reply.step)
     return Command(update=update, goto="check")
 
 
 def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"]]:
     """Choose the reading whose SQL covers the question better."""
     start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
-    candidates = [toolbox.profile.read_sql(text) for text in reply.texts]
+    proposals = proposals_of(state, toolbox, reply)
 
     def better() -> int:
-        checked = [
-            check_sql(toolbox, translated(toolbox, sql, state), values_of(state), asked(state)) for sql in candidates
-        ]
+        checked = [check_sql(toolbox, each["sql"], values_of(state), asked(state)) for each in proposals]
         return choose_reading(state, toolbox.database.schema(), checked)
 
     chosen = toolbox.optional("choose", better, 0)
     runtime.stream_writer(Wrote("choose", reply.texts[chosen], reply.rounds[chosen]))
     reading = plans[chosen]["reading"]
     choice = tool_step("choose", since(start), "by itself" if reading == "standalone" else "as a follow-up")
-    update = {"candidate": candidates[chosen], "plan": plans[chosen]["text"], "reading": reading}
-    update |= written(state, toolbox, reply)
+    candidate = proposals_of(state | {"reading": reading}, toolbox, reply)[chosen]
+    update = {"candidate": candidate, "plan": plans[chosen]["text"], "reading": reading}
     return Command(update=update | recorded(state, runtime, reply.step, choice), goto="check")
 
 
@@ -103,13 +92,12 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     lost = (attempts[-1]["error"] or {}).get("kind") == "syntax"  # facts may have kept the SQL from ending
     now = slots(state, toolbox)
     reply = ask_model(toolbox, "refine", now, attempt=len(attempts), temperature=temperature, bound=not lost)
-    sql = toolbox.profile.read_sql(reply.texts[0])
-    to_run = translated(toolbox, sql, state)
-    if not any(same_sql(to_run, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
-        update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
+    [candidate] = proposals_of(state, toolbox, reply)
+    if not any(same_sql(candidate["sql"], attempt["sql"], toolbox.database.dialect) for attempt in attempts):
+        update = {"candidate": candidate} | recorded(state, runtime, reply.step)
         return Command(update=update, goto="check")
     again = may_try_again(toolbox, attempts) and attempts[-1]["error"] != _REPEATED
-    attempts = [*attempts, Attempt(sql=to_run, repaired=False, error=_REPEATED, row_count=None)]
+    attempts = [*attempts, Attempt(sql=candidate["sql"], repaired=False, error=_REPEATED, row_count=None)]
     update = {"attempts": attempts} | recorded(state, runtime, reply.step)
     return Command(update=update, goto="refine" if again and may_try_again(toolbox, attempts) else "doubt")
 
@@ -142,8 +130,8 @@ def _by_larger(state: State, toolbox: AgentContext, up: AgentContext, steps: lis
         now = slots(State(**{**state, "attempts": [*before, *tried]}), up)
         reply = ask_model(up, "refine", now, aside=True, attempt=len(tried))
         steps.append(reply.step)
-        candidate = up.profile.read_sql(reply.texts[0])
-        sql, outcome = _tried(up, translated(up, candidate, state), state)
+        [candidate] = proposals_of(state, up, reply)
+        sql, outcome = _tried(up, candidate["sql"], state)
         error = asdict(outcome) if isinstance(outcome, QueryError) else None
         rows = len(outcome.rows) if isinstance(outcome, Result) else None
         tried.append(Attempt(sql=sql, repaired=False, error=error, row_count=rows))

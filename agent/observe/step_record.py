@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
+from agent.state import proposed
 from decoding.engine.rounds import Round, measure
 
 PlainSource = Literal["measured", "estimated", "same"]
@@ -193,11 +194,14 @@ def plan_notes(update: Mapping[str, Any]) -> list[Note]:
 
 
 def written_notes(update: Mapping[str, Any]) -> list[Note]:
-    return [Note("SQL", str(update.get("candidate", "")), "sql"), *_trouble(update)]
+    candidate = update.get("candidate") or proposed("")
+    text = candidate["written"]["text"] if candidate["written"] else candidate["sql"]
+    return [Note("SQL", text, "sql"), *_trouble(update)]
 
 
 def check_notes(update: Mapping[str, Any]) -> list[Note]:
-    return [Note("SQL that will run", str(update.get("checked", "")), "sql"), *_trouble(update)]
+    candidate = update.get("candidate") or proposed("")
+    return [Note("SQL that will run", candidate["sql"], "sql"), *_trouble(update)]
 
 
 def execute_notes(update: Mapping[str, Any]) -> list[Note]:

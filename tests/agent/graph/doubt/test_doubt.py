@@ -12,7 +12,7 @@ from agent.conversation import Conversation, Retry
 from agent.nodes import assess
 from agent.nodes.assess import features_of, signs
 from agent.observe.events import Answered, Wrote, from_json, to_json
-from agent.state import State, opening
+from agent.state import Proposal, State, Written, opening, proposed
 from decoding.errors import ModelUnavailable
 from tests.agent.conftest import Talk
 from tools.databases.database import Database
@@ -40,9 +40,13 @@ def doubtful(talk: Talk, *lines: str, calibration: Calibration = ALL_WRONG, **op
 
 
 def state(**changes: Any) -> State:
-    found: Any = opening("How many singers are from France?") | {"sql": FRANCE, "candidate": FRANCE, "plan": PLAN}
+    found: Any = opening("How many singers are from France?") | {"sql": FRANCE, "plan": PLAN}
     preview = {"columns": ["name"], "rows": [["Ada"]], "row_count": 1, "truncated": False}
     return found | {"preview": preview} | changes  # type: ignore[no-any-return]
+
+
+def written(*log_probs: float) -> Proposal:
+    return Proposal(sql=FRANCE, written=Written(text=FRANCE, log_probs=list(log_probs)), repaired=False)
 
 
 def test_a_sure_answer_is_not_looked_at_again(talk: Talk) -> None:
@@ -199,21 +203,22 @@ def test_an_answer_that_is_less_sure_than_wanted_is_offered_and_not_given(talk: 
 def test_features_are_those_of_the_text_that_ran(database: Database) -> None:
     """Guards against the likelihood of another text, and against an unknown one that counts as certain."""
     schema = database.schema()
-    found = features_of(state(log_probs={FRANCE: [0.0, -2.0], YOUNG: [-9.0]}), schema, ())
+    found = features_of(state(candidate=written(0.0, -2.0)), schema, ())
     assert found["sql_doubt"] == pytest.approx(0.6946, abs=1e-3)
-    assert features_of(state(log_probs={FRANCE: [0.0]}), schema, ())["sql_doubt"] == pytest.approx(-5.8091, abs=1e-3)
-    assert "sql_doubt" not in features_of(state(log_probs={YOUNG: [-0.1]}), schema, ())
+    assert features_of(state(candidate=written(0.0)), schema, ())["sql_doubt"] == pytest.approx(-5.8091, abs=1e-3)
+    assert "sql_doubt" not in features_of(state(candidate=proposed(FRANCE)), schema, ())
     assert found["uncovered"] < features_of(state(sql="SELECT title FROM concert"), schema, ())["uncovered"]
 
 
 def test_a_plan_counts_with_all_its_tokens_and_by_its_reading(database: Database) -> None:
     """Guards against the likelihood of the plan that was taken in place of the model's first one."""
     schema = database.schema()
-    known = {"log_probs": {PLAN: [-1.0, -2.0], "other": [-9.0]}, "first_plans": {"fresh": PLAN, "follow_up": "other"}}
-    found = features_of(state(plan="other", reading="fresh", **known), schema, ())
+    first = Written(text=PLAN, log_probs=[-1.0, -2.0])
+    plans = {"standalone": first, "follow_up": Written(text="other", log_probs=[-9.0])}
+    found = features_of(state(plan="other", reading="standalone", first_plans=plans), schema, ())
     assert found["plan_surprise"] == pytest.approx(1.0996, abs=1e-3)
-    assert features_of(state(reading="follow_up", **known), schema, ())["plan_surprise"] > 2
-    assert "plan_surprise" not in features_of(state(log_probs={PLAN: [-1.0]}), schema, ())
+    assert features_of(state(reading="follow_up", first_plans=plans), schema, ())["plan_surprise"] > 2
+    assert "plan_surprise" not in features_of(state(reading="follow_up", first_plans={"standalone": first}), schema, ())
 
 
 def test_signs_count_by_strictness(database: Database) -> None:
