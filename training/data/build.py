@@ -244,10 +244,7 @@ def authored_groups(authored: Authored, file: str, material: Material, scratch: 
     database = open_authored(authored)
     try:
         found = list(authored_items(authored, database, tally))
-        if file == TRAIN_FILE:
-            placed = _placed(found, database, material, scratch, chance, tally)
-        else:
-            placed = list(_original(found, database, material, chance, tally, 1.0))
+        placed = _placed(found, database, material, scratch, chance, tally, held_out=file != TRAIN_FILE)
     finally:
         database.close()
     return Made({file: _grouped(placed)}, tally, len(found))
@@ -277,10 +274,7 @@ def database_groups(
         chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")
         kept = questions if held_out else _kept(questions, options, chance)
         found = items(kept, database, options.follow_ups, chance, tally)
-        if held_out:
-            placed = list(_original(found, database, material, chance, tally, 1.0))
-        else:
-            placed = _placed(found, database, material, scratch, chance, tally)
+        placed = _placed(found, database, material, scratch, chance, tally, held_out=held_out)
     finally:
         database.close()
     return _grouped(placed), tally
@@ -293,11 +287,14 @@ def _placed(
     scratch: Path,
     chance: Random,
     tally: Tally,
+    *,
+    held_out: bool,
 ) -> list[Placed]:
-    """A share of the items on the real database, and passes over them on new schemas."""
+    """A share of the items on the real database, and passes over them on new schemas; held-out ones on the real one alone."""
     options = material.options
-    placed = list(_original(found, database, material, chance, tally, options.originals))
-    for share in _passes(options.variants):
+    originals, passes = (1.0, []) if held_out else (options.originals, _passes(options.variants))
+    placed = list(_original(found, database, material, chance, tally, originals))
+    for share in passes:
         chosen = [item for item in found if chance.random() < share]
         placed += _varied(chosen, database, material, scratch, chance, tally)
     return placed
